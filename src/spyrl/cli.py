@@ -1,0 +1,220 @@
+"""The command line: parses, calls, prints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+# Waiting threads must not spin: generation on shared cores slows down tenfold. Read when torch starts.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import spyrl
+from spyrl.errors import SpyRLError, UsageError
+
+if TYPE_CHECKING:
+    from spyrl.config import Config
+    from spyrl.runs.folder import RunFolder
+
+_SETTINGS = "settings as key=value, for example training.iterations=10 (all of them: spyrl options)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0, 1 for a failure while working, 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except SpyRLError as error:
+        print(f"spyrl: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("spyrl: interrupted; a run goes on from its newest checkpoint with --resume", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"spyrl: {where}{error.strerror or error}; a run goes on with --resume", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="spyrl", description="Self-play reinforcement learning by a game of Who is the Spy?"
+    )
+    parser.add_argument("--version", action="version", version=f"spyrl {spyrl.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    train = commands.add_parser("train", help="train a model", description="Train a model by playing the game.")
+    _add_settings(train)
+    train.add_argument("--resume", action="store_true", help="go on with a run from its newest checkpoint")
+    train.set_defaults(run=_train)
+
+    play = commands.add_parser(
+        "play", help="play one game and show it", description="Play one game with any policy and show it readably."
+    )
+    _add_settings(play)
+    play.add_argument("--game", type=int, default=0, metavar="N", help="which deal of the seed to play (default 0)")
+    play.add_argument("--prompts", action="store_true", help="show what players and detectors were asked, too")
+    play.set_defaults(run=_play)
+
+    presets = commands.add_parser("presets", help="list the recipes, or print one with the source of every number")
+    presets.add_argument("name", nargs="?", metavar="PRESET")
+    presets.set_defaults(run=_presets)
+
+    options = commands.add_parser("options", help="list every setting with its default")
+    options.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only settings that begin so")
+    options.set_defaults(run=_options)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="PRESET|FILE.yaml|key=value",
+        help=f"a preset or a YAML file first, then {_SETTINGS}",
+    )
+
+
+def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The preset or file, if one is named, and the settings."""
+    sources = [word for word in words if "=" not in word]
+    if len(sources) > 1:
+        raise UsageError(f"one preset or file at a time, not {' and '.join(sources)}; settings are written key=value")
+    return (sources[0] if sources else None), [word for word in words if "=" in word]
+
+
+# What may change when a run goes on; anything else would make another run of it.
+_CHANGEABLE = ("training.iterations", "run.", "model.device", "model.batch_tokens", "model.lora.merge")
+
+
+def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolder, str]:
+    """The configuration of the run to go on with, and its folder."""
+    from spyrl.config import DEFAULT_PRESET, Config, config_of
+    from spyrl.runs.folder import find_run
+    from spyrl.settings import check_keys, merged, plain, read_overrides
+
+    changes = read_overrides(words)
+    check_keys(Config, changes, "command line")
+    named = changes.get("run", {})
+    run = find_run(named.get("name"), named.get("folder", "runs"), source or DEFAULT_PRESET)
+    saved, preset = run.read_config()
+    config = config_of(merged(saved, changes), "settings")
+    before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
+    changed = [key for key in after if after[key] != before[key] and not key.startswith(_CHANGEABLE)]
+    if changed or config.run.seed != before["run.seed"]:
+        key = (changed or ["run.seed"])[0]
+        raise UsageError(
+            f"{key} is {before[key]!r} in {run.config_path} and {after[key]!r} on the command line; a run goes on as "
+            "it began: leave the setting out, or start another run"
+        )
+    return config, run, preset
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys of a nested mapping."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def _train(options: argparse.Namespace) -> int:
+    from spyrl.config import DEFAULT_PRESET, load_config
+    from spyrl.runs.folder import new_run
+
+    source, words = _split(options.words)
+    if options.resume:
+        config, run, preset = _resumed(source, words)
+    else:
+        preset = source or DEFAULT_PRESET
+        config = load_config(preset, words)
+        run = new_run(config.run, preset)
+
+    from rich.console import Console
+
+    from spyrl.display import RunDisplay, show_summary
+    from spyrl.training.train import train
+
+    _quiet_libraries()
+    console = Console()
+    first = run.read_metrics()
+    console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
+    with RunDisplay(console, config) as display:
+        result = train(config, run, display, preset=preset, resume=options.resume)
+    metrics = result.run.read_metrics()
+    if not result.finished:
+        console.print(f"Stopped after {result.state.iteration} iterations. To go on:", highlight=False)
+        console.print(f"  spyrl train --resume run.name={run.path.name}", highlight=False)
+        return 0
+    show_summary(console, run, config, (first or metrics)[0], metrics[-1])
+    return 0
+
+
+def _play(options: argparse.Namespace) -> int:
+    from spyrl.config import DEFAULT_PRESET, load_config
+
+    source, words = _split(options.words)
+    config = load_config(source or DEFAULT_PRESET, words)
+    if options.game < 0:
+        raise UsageError(f"--game should be 0 or more, not {options.game}")
+
+    from rich.console import Console
+
+    from spyrl.display import show_game, show_prompts
+    from spyrl.play import play_one
+    from spyrl.tasks import load_task
+
+    _quiet_libraries()
+    console = Console()
+    with console.status("loading") as status:
+        task = load_task(config.task)
+        settled = play_one(config, task, options.game, say=status.update)
+    show_game(console, settled.game, getattr(task, "product", "output"))
+    if options.prompts:
+        show_prompts(console, settled)
+    return 0
+
+
+def _presets(options: argparse.Namespace) -> int:
+    from spyrl.config import preset_names, preset_text
+
+    if options.name:
+        print(preset_text(options.name), end="")
+        return 0
+    for name in preset_names():
+        summary = preset_text(name).splitlines()[0].removeprefix("#").strip()
+        print(f"{name:<24}{summary}")
+    print("\nOne of them whole, with its sources: spyrl presets NAME")
+    return 0
+
+
+def _options(options: argparse.Namespace) -> int:
+    from spyrl.config import Config
+    from spyrl.settings import options as settings
+
+    found = [row for row in settings(Config) if row[0].startswith(options.prefix)]
+    if not found:
+        raise UsageError(f"no setting begins with {options.prefix!r}")
+    for key, default, description in found:
+        print(f"{key} = {default}")
+        for line in textwrap.wrap(description, 76):
+            print(f"    {line}")
+    return 0
+
+
+def _quiet_libraries() -> None:
+    """Keep other libraries' progress bars and advice off the display."""
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -1,0 +1,231 @@
+"""What a person sees in the terminal: a run as it goes on, its summary, and a replayed game."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from spyrl.config import Config
+from spyrl.game import Ballot, Game
+from spyrl.play import Settled
+from spyrl.runs.folder import RunFolder
+
+_PHASES = {
+    "deal": "dealing",
+    "perform": "performing",
+    "detect": "detecting",
+    "settle": "settling",
+    "update": "learning",
+    "record": "recording",
+    "checkpoint": "saving a checkpoint",
+    "model": "writing the model",
+}
+
+
+class RunDisplay:
+    """Watches a run: a live line below a log of one line an iteration; without a terminal, only the log.
+
+    An iteration's line: how often detectors were right, abstained and were unreadable; the rewards; the output
+    lengths of spy and civilians in tokens; KL; seconds.
+    """
+
+    def __init__(self, console: Console, config: Config) -> None:
+        self._console = console
+        self._config = config
+        self._done = 0
+        self._seen = 0
+        self._phase = "setting up"
+        self._tokens = 0
+        self._phase_begun = self._begun = time.monotonic()
+        self._accuracy = self._stage = ""
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> RunDisplay:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    def phase(self, name: str) -> None:
+        """See `Watcher.phase`."""
+        if name == "deal" and not self._seen:
+            self._begun = time.monotonic()
+        self._phase = _PHASES.get(name, name)
+        self._tokens, self._phase_begun = 0, time.monotonic()
+
+    def tokens(self, count: int) -> None:
+        """See `Watcher.tokens`."""
+        self._tokens += count
+
+    def say(self, text: str) -> None:
+        """See `Watcher.say`."""
+        self._console.print(Text(text, style="dim"))
+
+    def iteration(self, metrics: dict[str, Any]) -> None:
+        """See `Watcher.iteration`."""
+        self._done = metrics["iteration"] + 1
+        if not self._seen:
+            self._console.print(Text(_HEADER, style="bold"))
+        self._seen += 1
+        self._console.print(Text(iteration_line(metrics, self._config.training.iterations)))
+        self._stage = metrics["gate/next"] if self._config.training.stages == "alternate" else metrics["stage"]
+        self._accuracy = _percent(metrics.get("detection/accuracy"))
+        if metrics.get("gate/switched") and self._config.training.stages == "alternate":
+            self.say(f"the gate turns to {metrics['gate/next']} ({metrics['gate/switched']})")
+
+    def _render(self) -> Table:
+        total = self._config.training.iterations
+        table = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=total, completed=self._done, width=20)
+        spent = time.monotonic() - self._phase_begun
+        speed = f"{self._tokens} tokens, {self._tokens / spent:.0f}/s" if self._tokens and spent > 0 else ""
+        games = f"{self._done * self._config.training.games} games"
+        status = [f"{self._done}/{total}", games, f"{self._phase} {speed}".strip()]
+        if self._stage:
+            status.append(f"spy found {self._accuracy}")
+        if self._seen:
+            each = (time.monotonic() - self._begun) / self._seen
+            status.append(f"{_duration(each * (total - self._done))} left")
+        table.add_row(bar, Text(" · ".join(status), overflow="ellipsis", no_wrap=True))
+        return table
+
+
+_HEADER = "  iter  stage       found  n/a   bad  spy     civ     length  kl      sec"
+
+
+def iteration_line(metrics: dict[str, Any], total: int) -> str:
+    """One line of at most 80 columns for an iteration."""
+    lengths = f"{metrics.get('length/spy', 0):.0f}/{metrics.get('length/civilian', 0):.0f}"
+    return (
+        f"{metrics['iteration'] + 1:>3}/{total:<3} {metrics['stage']:<11}"
+        f"{_percent(metrics.get('detection/accuracy')):>5} {_percent(metrics.get('detection/abstained')):>5}"
+        f"{_percent(metrics.get('detection/invalid')):>5}  {metrics.get('reward/spy', 0):+.3f}"
+        f"  {metrics.get('reward/civilian', 0):+.3f}  {lengths:<7} {metrics.get('kl', 0):.5f}"
+        f" {metrics['seconds/total']:.0f}"
+    )
+
+
+def show_summary(console: Console, run: RunFolder, config: Config, first: dict[str, Any], last: dict[str, Any]) -> None:
+    """Where everything is after a finished run, how it went, and what to try next."""
+    rows = Table.grid(padding=(0, 2))
+    for key, name in (
+        ("detection/accuracy", "ballots that found the spy"),
+        ("detection/position_bias", "position bias of the votes"),
+        ("length/spy", "spy's output, tokens"),
+        ("length/civilian", "civilians' output, tokens"),
+    ):
+        if key in first and key in last:
+            rows.add_row(name, f"{_number(key, first[key])} → {_number(key, last[key])}")
+    rows.add_row("", "")
+    for path, what in (
+        (run.model, "the model, a plain Hugging Face folder"),
+        (run.games, "every game played, Parquet"),
+        (run.metrics_path, "one line an iteration"),
+        (run.checkpoints, "to go on: --resume training.iterations=N"),
+    ):
+        rows.add_row(str(path), Text(what, style="dim"))
+    iterations = config.training.iterations
+    console.print(Panel(rows, title=f"{iterations} iterations done", title_align="left", expand=False))
+    console.print("Next:")
+    console.print(f"  spyrl play model.path={escape(str(run.model))}   watch the trained model play one game")
+    console.print("  spyrl train corpus.path=FILE task=math          your own documents, another task")
+    console.print("  spyrl presets                                   the published recipes")
+
+
+def show_game(console: Console, game: Game, product: str = "output") -> None:
+    """One game, readably: the document with the hidden part marked, outputs, ballots, tally, rewards."""
+    deal = game.deal
+    console.print(Rule(f"document {deal.document.id}", align="left"))
+    console.print(_marked(game))
+    who = f"player {deal.spy} is the spy" if deal.spy else "nobody is the spy"
+    console.print(Text(f"({who}; the marked part was hidden or changed in the spy's copy)", style="dim"))
+    for output in game.outputs:
+        spy = output.player == deal.spy
+        rounds = f", round {output.round}" if max(each.round for each in game.outputs) > 1 else ""
+        title = f"player {output.player}{rounds}" + (" · the spy" if spy else "")
+        console.print(Rule(Text(title, style="bold red" if spy else "bold"), align="left"))
+        console.print(Text(output.text) if output.text else Text(f"(no {product} was handed in)", style="dim"))
+    console.print(Rule("ballots", align="left"))
+    for number, ballot in enumerate(game.ballots, 1):
+        console.print(_ballot_line(ballot, number, deal.spy))
+    if game.ballots and game.ballots[0].probabilities and game.ballots[0].voter is None:
+        q = game.ballots[0].probabilities
+        shares = [f"{number}: {share:.0%}" for number, share in enumerate(q[:-1], 1)] + [f"N/A: {q[-1]:.0%}"]
+        console.print(Text("each drawn from   " + "  ".join(shares), style="dim"))
+    console.print(Rule("tally and rewards", align="left"))
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for column in ("player", "role", "votes", "reward"):
+        table.add_column(column, justify="left" if column == "role" else "right")
+    for player, votes, reward in zip(deal.numbers, game.tally.votes, game.performing_rewards, strict=True):
+        style = "red" if player == deal.spy else ""
+        table.add_row(str(player), deal.role(player), str(votes), f"{reward:+.3f}", style=style)
+    console.print(table)
+    console.print(f"{game.tally.abstained} abstained, {game.tally.invalid} could not be read; {_outcome(game)}")
+
+
+def show_prompts(console: Console, settled: Settled) -> None:
+    """What players and detectors were asked, each prompt once."""
+    asked: dict[str, list[str]] = {}
+    for turn in settled.performing:
+        asked.setdefault(turn.prompt, []).append(f"player {turn.output.player}")
+    for number, detected in enumerate(settled.detection, 1):
+        who = f"player {detected.ballot.voter}'s ballot" if detected.ballot.voter else f"detector {number}"
+        asked.setdefault(detected.prompt, []).append(who)
+    for prompt, readers in asked.items():
+        console.print(Rule(f"asked: {', '.join(readers)}", align="left"))
+        console.print(Text(prompt))
+
+
+def _outcome(game: Game) -> str:
+    if game.verdict is None:
+        leaders = " and ".join(str(player) for player in game.tally.leaders)
+        return f"the tally elects player {leaders}" if leaders else "the tally elects nobody"
+    if game.verdict.accuracy == 1:
+        return "the spy was found"
+    return "the spy tied for the most votes" if game.verdict.accuracy > 0 else "the spy got away"
+
+
+def _marked(game: Game) -> Text:
+    text = Text(game.deal.document.text)
+    for start, end in game.deal.hidden:
+        text.stylize("black on yellow", start, end)
+    return text
+
+
+def _ballot_line(ballot: Ballot, number: int, spy: int | None) -> Text:
+    who = f"player {ballot.voter}" if ballot.voter else f"detector {number}"
+    if ballot.choice is not None:
+        right = ballot.choice == spy
+        mark = " (right)" if right else ""
+        line = Text(f"{who} → player {ballot.choice}{mark}", style="green" if right else "")
+    else:
+        line = Text(f"{who} → {'N/A' if ballot.outcome == 'abstained' else ballot.outcome.replace('_', ' ')}")
+    if not ballot.probabilities:
+        reason = " ".join(ballot.text.split())
+        line.append(f"   {reason[:200]}{'…' if len(reason) > 200 else ''}", style="dim")
+    return line
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def _number(key: str, value: float) -> str:
+    return f"{value:.0f}" if key.startswith("length/") else f"{value:.0%}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,36 @@
+"""Playing games with a policy and a task: the stages, what a game is told of, and its replay."""
+
+from spyrl.play.replay import replay
+from spyrl.play.stages import (
+    Detected,
+    Dropped,
+    Performance,
+    Performed,
+    Played,
+    Settled,
+    deal_games,
+    detect,
+    document_budget,
+    perform,
+    settle,
+)
+from spyrl.play.summary import summarize
+from spyrl.play.table import corpus_for, play_one
+
+__all__ = [
+    "Detected",
+    "Dropped",
+    "Performance",
+    "Performed",
+    "Played",
+    "Settled",
+    "corpus_for",
+    "deal_games",
+    "detect",
+    "document_budget",
+    "perform",
+    "play_one",
+    "replay",
+    "settle",
+    "summarize",
+]

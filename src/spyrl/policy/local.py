@@ -1,0 +1,355 @@
+"""A transformers model in this process, as a policy.
+
+All requests of a stage come in one call. Prompts are sorted by length and run in batches; a prompt with several
+samples is prefilled once and its cache repeated; rows that are finished leave the batch. Each sample draws from
+random numbers of its own, so it does not depend on what it was batched with (up to the last bits of the logits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.base import Completion, FinishReason, Request, Sampling, split_reasoning
+from spyrl.policy.choices import ChoiceTree, choice_tree
+from spyrl.policy.models import LoadedModel
+
+
+@dataclass
+class _Row:
+    """One sample being written."""
+
+    request: int
+    sample: int
+    sampling: Sampling
+    uniform: Tensor
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason = "length"
+
+
+class LocalPolicy:
+    """Answers with a model in this process. ``on_tokens`` is told how many tokens each step wrote."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        batch_tokens: int = 32768,
+        template: dict[str, Any] | None = None,
+        on_tokens: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self.name = loaded.name
+        self.loaded = loaded
+        self.batch_tokens = batch_tokens
+        self.template = template or {}
+        self.on_tokens = on_tokens
+        self.context = _context_length(loaded)
+        self._ends = _end_tokens(loaded)
+
+    def count_tokens(self, text: str) -> int:
+        """See `Policy.count_tokens`."""
+        return len(self._tokens(text))
+
+    def prompt_tokens(self, request: Request) -> int:
+        """See `Policy.prompt_tokens`."""
+        return len(self._tokens(self._prompt(request)))
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """See `Policy.generate`. A prompt that the model's context cannot hold gives failed completions."""
+        results: list[list[Completion]] = [[] for _ in requests]
+        texts = [self._prompt(request) for request in requests]
+        prompts = [self._tokens(text) for text in texts]
+        fitting = []
+        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
+            needed = len(prompt) + (request.sampling.max_tokens if not request.choices else 1)
+            if self.context is not None and needed > self.context:
+                error = f"prompt and answer need {needed} tokens, the model's context holds {self.context}"
+                results[index] = [Completion("", "failed", error=error)] * request.samples
+            else:
+                fitting.append(index)
+        model = self.loaded.model
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                self._choose([i for i in fitting if requests[i].choices], requests, prompts, results)
+                self._write([i for i in fitting if not requests[i].choices], requests, prompts, texts, results)
+        except torch.OutOfMemoryError:
+            raise SpyRLError(
+                f"out of memory while generating {self.batch_tokens} tokens side by side; lower model.batch_tokens"
+            ) from None
+        finally:
+            model.train(was_training)
+        return results
+
+    # Free text
+
+    def _write(
+        self,
+        wanted: list[int],
+        requests: Sequence[Request],
+        prompts: list[list[int]],
+        texts: list[str],
+        results: list[list[Completion]],
+    ) -> None:
+        for batch in self._batches(wanted, requests, prompts):
+            rows = [
+                _Row(index, sample, requests[index].sampling, _uniform(seed, requests[index].sampling.max_tokens))
+                for index in batch
+                for sample, seed in enumerate(requests[index].seeds)
+            ]
+            self._decode([prompts[index] for index in batch], rows, {index: at for at, index in enumerate(batch)})
+            for row in rows:
+                raw = self.loaded.tokenizer.decode(row.token_ids, skip_special_tokens=True)
+                text, reasoning = split_reasoning(raw, opened=texts[row.request].rstrip().endswith("<think>"))
+                results[row.request].append(
+                    Completion(
+                        text,
+                        row.finish_reason,
+                        reasoning,
+                        tuple(prompts[row.request]),
+                        tuple(row.token_ids),
+                        tuple(row.logprobs),
+                    )
+                )
+
+    def _decode(self, prompts: list[list[int]], rows: list[_Row], position_of: dict[int, int]) -> None:
+        """Write all ``rows``; ``position_of`` says which prompt a request's rows go on from."""
+        model, device = self.loaded.model, self.loaded.device
+        ids, mask = left_padded(prompts, device)
+        cache = DynamicCache(config=model.config)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        logits = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+        spread = torch.tensor([position_of[row.request] for row in rows], device=device)
+        if len(rows) != len(prompts):
+            cache.batch_select_indices(spread)
+        logits, mask, positions = logits[spread], mask[spread], positions[spread, -1:]
+        active = list(rows)
+        while True:
+            steps = [len(row.token_ids) for row in active]
+            uniform = torch.stack([row.uniform[step] for row, step in zip(active, steps, strict=True)]).to(device)
+            tokens, logprobs = draw(logits, uniform, [row.sampling for row in active])
+            self.on_tokens(len(active))
+            for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
+                row.token_ids.append(token)
+                row.logprobs.append(logprob)
+                if token in self._ends:
+                    row.finish_reason = "stop"
+            going = [
+                index
+                for index, row in enumerate(active)
+                if row.finish_reason != "stop" and len(row.token_ids) < row.sampling.max_tokens
+            ]
+            if not going:
+                return
+            if len(going) < len(active):
+                active = [active[index] for index in going]
+                left = torch.tensor(going, device=device)
+                cache.batch_select_indices(left)
+                tokens, mask, positions = tokens[left], mask[left], positions[left]
+            mask = torch.cat([mask, mask.new_ones(len(active), 1)], 1)
+            positions = positions + 1
+            logits = model(
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            ).logits[:, -1]
+
+    # Choices
+
+    def _choose(
+        self,
+        wanted: list[int],
+        requests: Sequence[Request],
+        prompts: list[list[int]],
+        results: list[list[Completion]],
+    ) -> None:
+        """One forward pass a distinct prompt (and one a shared first token of longer choices)."""
+        trees = {index: self._tree(requests[index]) for index in wanted}
+        rows = [(index, node) for index in wanted for node in trees[index].nodes]
+        rows.sort(key=lambda row: -len(prompts[row[0]]) - len(row[1]))
+        branches: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+        for batch in _grouped(rows, self.batch_tokens, lambda row: len(prompts[row[0]]) + len(row[1])):
+            ids, mask = left_padded([prompts[index] + list(node) for index, node in batch], self.loaded.device)
+            positions = (mask.cumsum(1) - 1).clamp(min=0)
+            logits = self.loaded.model(
+                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=1
+            ).logits[:, -1]
+            for (index, node), row in zip(batch, logits, strict=True):
+                scores = row[list(trees[index].allowed[node])].float()
+                sampling = requests[index].sampling
+                branches[index, node] = torch.log_softmax(scores / (sampling.temperature or 1.0), 0).cpu()
+            self.on_tokens(len(batch))
+        for index in wanted:
+            results[index] = _choices_of(requests[index], tuple(prompts[index]), trees[index], branches, index)
+
+    def _tree(self, request: Request) -> ChoiceTree:
+        return choice_tree(self._tokens, request.begin, request.choices, request.closing)
+
+    # Prompts
+
+    def _prompt(self, request: Request) -> str:
+        try:
+            text = self.loaded.tokenizer.apply_chat_template(
+                [dict(message) for message in request.messages],
+                tokenize=False,
+                add_generation_prompt=True,
+                **self.template,
+            )
+        except Exception as error:  # templates raise what they like
+            raise UsageError(f"the chat template of {self.name!r} refuses the game's messages: {error}") from error
+        return str(text) + request.begin
+
+    def _tokens(self, text: str) -> list[int]:
+        ids: list[int] = self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def _batches(self, wanted: list[int], requests: Sequence[Request], prompts: list[list[int]]) -> Iterator[list[int]]:
+        """Longest first, so that what is too much for the memory shows at once."""
+
+        def size(index: int) -> int:
+            return len(prompts[index]) + requests[index].sampling.max_tokens
+
+        ordered = sorted(wanted, key=lambda index: -size(index))
+        return _grouped(ordered, self.batch_tokens, size, lambda index: requests[index].samples)
+
+    def _autocast(self) -> Any:
+        return autocast(self.loaded)
+
+
+def autocast(loaded: LoadedModel) -> Any:
+    """Compute in the model's ``dtype`` where its weights are kept in float32."""
+    return torch.autocast(loaded.device.type, loaded.dtype, enabled=loaded.dtype != torch.float32)
+
+
+def draw(logits: Tensor, uniform: Tensor, samplings: Sequence[Sampling]) -> tuple[Tensor, Tensor]:
+    """Draw one token a row by inverting its distribution at ``uniform`` (shape (rows,), in [0, 1)).
+
+    Returns token ids and their log-probabilities, both of shape (rows,): of the distribution at the sampling
+    temperature, before ``top_p`` cuts it (at temperature 1 where decoding is greedy).
+    """
+    temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
+    logprobs = torch.log_softmax(logits.float() / temperature[:, None], -1)
+    greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
+    tokens = logprobs.argmax(-1)
+    if not bool(greedy.all()):
+        probabilities = logprobs.exp()
+        if any(s.top_p < 1 for s in samplings):
+            top_p = torch.tensor([s.top_p for s in samplings], device=logits.device)
+            probabilities = _nucleus(probabilities, top_p)
+        cumulative = probabilities.double().cumsum(-1)
+        target = uniform.double()[:, None] * cumulative[:, -1:]
+        drawn = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        tokens = torch.where(greedy, tokens, drawn)
+    return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
+    """Keep the smallest set of most likely tokens whose mass reaches ``top_p``."""
+    ordered, order = probabilities.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = ordered * (before < top_p[:, None])
+    return torch.zeros_like(probabilities).scatter(-1, order, kept)
+
+
+def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token ids and attention mask of shape (rows, longest), rows flush right; padding is never attended to."""
+    width = max(len(row) for row in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros(len(rows), width, dtype=torch.long)
+    for at, row in enumerate(rows):
+        ids[at, width - len(row) :] = torch.tensor(row)
+        mask[at, width - len(row) :] = 1
+    return ids.to(device), mask.to(device)
+
+
+def _choices_of(
+    request: Request,
+    prompt: tuple[int, ...],
+    tree: ChoiceTree,
+    branches: dict[tuple[int, tuple[int, ...]], Tensor],
+    index: int,
+) -> list[Completion]:
+    steps = []  # for each choice, the log-probability of each of its tokens
+    for path in tree.paths:
+        nodes = [path[:length] for length in range(len(path))]
+        steps.append(
+            [
+                float(branches[index, node][tree.allowed[node].index(token)])
+                for node, token in zip(nodes, path, strict=True)
+            ]
+        )
+    probabilities = torch.tensor([sum(logprobs) for logprobs in steps], dtype=torch.float64).softmax(0)
+    completions = []
+    for seed in request.seeds:
+        if request.sampling.temperature == 0:
+            chosen = int(probabilities.argmax())
+        else:
+            chosen = int(torch.searchsorted(probabilities.cumsum(0), _uniform(seed, 1).double(), right=True))
+            chosen = min(chosen, len(tree.paths) - 1)
+        path = tree.paths[chosen]
+        completions.append(
+            Completion(
+                request.choices[chosen],
+                "choice",
+                prompt_ids=prompt,
+                token_ids=path,
+                logprobs=tuple(steps[chosen]),
+                probabilities=tuple(probabilities.tolist()),
+                allowed=tuple(tree.allowed[path[:length]] for length in range(len(path))),
+            )
+        )
+    return completions
+
+
+def _uniform(seed: int, count: int) -> Tensor:
+    """``count`` numbers in [0, 1) of this seed's own generator, always drawn on the CPU."""
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed))
+
+
+def _grouped(
+    items: Sequence[Any], budget: int, size: Callable[[Any], int], rows: Callable[[Any], int] = lambda _: 1
+) -> Iterator[list[Any]]:
+    """Groups of consecutive items whose padded size (rows × longest) stays within ``budget``; at least one each."""
+    group: list[Any] = []
+    widest = count = 0
+    for item in items:
+        width = max(widest, size(item))
+        if group and width * (count + rows(item)) > budget:
+            yield group
+            group, width, count = [], size(item), 0
+        group.append(item)
+        widest, count = width, count + rows(item)
+    if group:
+        yield group
+
+
+def _end_tokens(loaded: LoadedModel) -> frozenset[int]:
+    ends = loaded.model.generation_config.eos_token_id
+    listed = ends if isinstance(ends, list) else [ends]
+    known = {token for token in (*listed, loaded.tokenizer.eos_token_id) if token is not None}
+    if not known:
+        raise UsageError(f"model {loaded.name!r} names no end-of-turn token (eos_token_id in generation_config.json)")
+    return frozenset(known)
+
+
+def _context_length(loaded: LoadedModel) -> int | None:
+    config = loaded.model.config
+    length = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return int(length) if length else None

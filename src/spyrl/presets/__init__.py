@@ -1,0 +1,1 @@
+"""Recipes, one a published run, plus the ones for small machines."""

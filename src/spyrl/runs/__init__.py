@@ -1,0 +1,1 @@
+"""A run is one folder: configuration, metrics, games, checkpoints, the model."""

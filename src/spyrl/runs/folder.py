@@ -1,0 +1,182 @@
+"""A run's folder. Its names are a promise to other tools:
+
+``config.yaml``, ``metrics.jsonl``, ``games/iteration-00000.parquet``, ``checkpoints/iteration-00010/``, ``model/``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import spyrl
+from spyrl.errors import SpyRLError, UsageError
+from spyrl.runs.games import write_games
+from spyrl.runs.settings import RunSettings
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths and files of one run."""
+
+    path: Path
+
+    @property
+    def config_path(self) -> Path:
+        """Resolved configuration, versions and seed."""
+        return self.path / "config.yaml"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object an iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def games(self) -> Path:
+        """One Parquet file an iteration."""
+        return self.path / "games"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What resuming needs."""
+        return self.path / "checkpoints"
+
+    @property
+    def model(self) -> Path:
+        """The result, a plain Hugging Face folder."""
+        return self.path / "model"
+
+    def create(self) -> None:
+        """Make the folder. Raises `SpyRLError` where it exists by now or cannot be made."""
+        try:
+            self.path.mkdir(parents=True)
+        except OSError as error:
+            raise SpyRLError(f"cannot make the run folder {self.path}: {error.strerror}") from None
+
+    def free_bytes(self) -> int:
+        """Room on the disk that the run is, or will be, on."""
+        existing = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
+        return shutil.disk_usage(existing).free
+
+    def games_path(self, iteration: int) -> Path:
+        """The games of ``iteration`` (from 0)."""
+        return self.games / f"iteration-{iteration:05d}.parquet"
+
+    def write_config(self, config: Mapping[str, Any], preset: str) -> None:
+        """Write the resolved configuration with what it was resolved from and with."""
+        data = {"preset": preset, **config, "versions": versions()}
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        write_atomically(self.config_path, text)
+
+    def read_config(self) -> tuple[dict[str, Any], str]:
+        """The configuration's settings, and the preset's name. Raises `UsageError` where it cannot be read."""
+        try:
+            data = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
+            preset = str(data.pop("preset"))
+            data.pop("versions", None)
+        except (OSError, yaml.YAMLError, KeyError, AttributeError) as error:
+            raise UsageError(f"{self.config_path} is not a run's configuration: {error}") from None
+        return data, preset
+
+    def record(self, iteration: int, metrics: Mapping[str, Any], replays: list[dict[str, Any]]) -> None:
+        """Keep one iteration: its games, then its line of metrics."""
+        self.games.mkdir(exist_ok=True)
+        write_games(self.games_path(iteration), replays)
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"iteration": iteration, **metrics}, ensure_ascii=False) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All whole lines of ``metrics.jsonl``; one that was cut off by a kill is left out."""
+        if not self.metrics_path.exists():
+            return []
+        found = []
+        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return found
+
+    def forget_from(self, iteration: int) -> None:
+        """Take back what was recorded from ``iteration`` on: a resumed run plays it again."""
+        kept = [json.dumps(line, ensure_ascii=False) for line in self.read_metrics() if line["iteration"] < iteration]
+        if self.metrics_path.exists():
+            write_atomically(self.metrics_path, "".join(line + "\n" for line in kept))
+        for path in self.games.glob("iteration-*.parquet"):
+            if int(path.stem.removeprefix("iteration-")) >= iteration:
+                path.unlink()
+
+
+def new_run(settings: RunSettings, preset: str) -> RunFolder:
+    """The folder that a new run will have; it is not made yet. Raises `UsageError` where its name is taken."""
+    parent = Path(settings.folder).expanduser()
+    if settings.name is not None:
+        path = parent / settings.name
+        if path.exists():
+            raise UsageError(
+                f"run {path} exists already; go on with it (--resume), choose another run.name, or remove the folder"
+            )
+    else:
+        path = next(path for path in _numbered(parent, _stem(preset)) if not path.exists())
+    return RunFolder(path)
+
+
+def find_run(name: str | None, folder: str, preset: str) -> RunFolder:
+    """The run to go on with: the one called ``name``, else the newest of this preset.
+
+    Raises `UsageError` where there is none.
+    """
+    parent = Path(folder).expanduser()
+    if name is not None:
+        if not (parent / name / "config.yaml").is_file():
+            raise UsageError(f"there is no run to resume at {parent / name}")
+        return RunFolder(parent / name)
+    found: Path | None = None
+    for path in _numbered(parent, _stem(preset)):
+        if not path.exists():
+            break
+        found = path
+    if found is None or not (found / "config.yaml").is_file():
+        raise UsageError(f"there is no run of {preset} to resume in {parent}; name one with run.name=NAME")
+    return RunFolder(found)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"spyrl": spyrl.__version__, "python": platform.python_version()}
+    for package in ("torch", "transformers", "tokenizers", "peft"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, also after a power cut."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _stem(preset: str) -> str:
+    return Path(preset).stem
+
+
+def _numbered(parent: Path, stem: str) -> Any:
+    yield parent / stem
+    number = 2
+    while True:
+        yield parent / f"{stem}-{number}"
+        number += 1

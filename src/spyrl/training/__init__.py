@@ -1,0 +1,1 @@
+"""The iteration and its update: trajectories, loss, optimiser, checkpoints."""

@@ -1,0 +1,245 @@
+"""The learner: the model that is trained, its reference, and the update (paper Eq. 7 and 10)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spyrl.errors import SpyRLError
+from spyrl.game import generator
+from spyrl.policy.local import autocast
+from spyrl.policy.models import LoadedModel
+from spyrl.training.loss import token_losses
+from spyrl.training.scoring import Scores, batches, score
+from spyrl.training.settings import TrainingSettings
+from spyrl.training.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The trained model with everything its update needs.
+
+    ``reference`` is a frozen copy of the model as it began; with LoRA it is ``None`` and the base weights serve,
+    and with ``kl=0`` there is none at all. ``optimizers`` has one entry, or one a stage.
+    """
+
+    loaded: LoadedModel
+    reference: Any | None
+    optimizers: dict[str, torch.optim.AdamW]
+    settings: TrainingSettings
+    temperature: float
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """The weights that are trained."""
+        return [parameter for parameter in self.loaded.model.parameters() if parameter.requires_grad]
+
+
+def make_learner(loaded: LoadedModel, settings: TrainingSettings, temperature: float) -> Learner:
+    """A learner for a model that was loaded to be trained."""
+    model = loaded.model
+    reference = None
+    if settings.kl > 0 and not hasattr(model, "peft_config"):
+        reference = copy.deepcopy(model).requires_grad_(False).eval()
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    names = ("detection", "performing") if settings.optimizer == "per_stage" else ("shared",)
+    optimizers = {
+        name: torch.optim.AdamW(
+            parameters, lr=settings.lr, betas=settings.adam_betas, weight_decay=settings.weight_decay
+        )
+        for name in names
+    }
+    return Learner(loaded, reference, optimizers, settings, temperature)
+
+
+@dataclass(frozen=True)
+class UpdateStatistics:
+    """What an update did, as means over its scored tokens.
+
+    ``gap_mean`` and ``gap_max`` are the absolute difference between the log-probabilities that were sampled with and
+    those the learner computes before its first step; ``tokens`` counts scored tokens.
+    """
+
+    loss: float
+    kl: float
+    entropy: float
+    clip_fraction: float
+    grad_norm: float
+    gap_mean: float
+    gap_max: float
+    lr: float
+    steps: int
+    tokens: int
+
+
+def update(
+    learner: Learner,
+    trajectories: Sequence[Trajectory],
+    *,
+    iteration: int,
+    seed: int,
+    on_tokens: Callable[[int], None] = lambda count: None,
+) -> UpdateStatistics | None:
+    """Take the iteration's optimiser steps on ``trajectories``; ``None`` where there is none to learn from.
+
+    Order: old log-probabilities (only where several steps are taken; before a single step they are the current
+    ones), then for each epoch and mini-batch of whole games the loss, averaged over the mini-batch and
+    accumulated in passes of ``batch_tokens``, gradient clipping, one AdamW step. Raises `SpyRLError` for a loss that
+    is not finite, before the step that would spoil the weights.
+    """
+    if not trajectories:
+        return None
+    settings = learner.settings
+    model = learner.loaded.model
+    model.train()
+    stages = {trajectory.stage for trajectory in trajectories}
+    optimizer = learner.optimizers.get("shared") or learner.optimizers[stages.pop()]
+    lr = learning_rate(settings, iteration)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    several = settings.epochs * settings.minibatches > 1
+    old = _logprobs(learner, trajectories) if several else None
+    sums = _Sums()
+    steps = 0
+    for epoch in range(settings.epochs):
+        for minibatch in _minibatches(trajectories, settings.minibatches, seed, iteration, epoch):
+            optimizer.zero_grad(set_to_none=True)
+            _accumulate(learner, trajectories, minibatch, old, sums, on_tokens)
+            norm = torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm)
+            if not torch.isfinite(norm):
+                raise SpyRLError(
+                    f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); nothing was changed. "
+                    "Lower training.lr, or set model.dtype=float32"
+                )
+            optimizer.step()
+            sums.norm += float(norm)
+            steps += 1
+    optimizer.zero_grad(set_to_none=True)
+    count = max(sums.tokens, 1)
+    return UpdateStatistics(
+        loss=sums.loss / steps,
+        kl=sums.kl / count,
+        entropy=sums.entropy / count,
+        clip_fraction=sums.clipped / count,
+        grad_norm=sums.norm / steps,
+        gap_mean=sums.gap / max(sums.gap_tokens, 1),
+        gap_max=sums.gap_max,
+        lr=lr,
+        steps=steps,
+        tokens=sums.tokens,
+    )
+
+
+def learning_rate(settings: TrainingSettings, iteration: int) -> float:
+    """Learning rate of ``iteration`` (from 0): a function of its number, so that nothing of it need be stored."""
+    if iteration < settings.warmup:
+        return settings.lr * (iteration + 1) / settings.warmup
+    if settings.schedule == "constant":
+        return settings.lr
+    done = (iteration - settings.warmup) / max(settings.iterations - settings.warmup, 1)
+    if settings.schedule == "linear":
+        return settings.lr * max(1 - done, 0.0)
+    return settings.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+@dataclass
+class _Sums:
+    loss: float = 0.0
+    kl: float = 0.0
+    entropy: float = 0.0
+    clipped: float = 0.0
+    norm: float = 0.0
+    gap: float = 0.0
+    gap_max: float = 0.0
+    gap_tokens: int = 0
+    tokens: int = 0
+
+
+def _minibatches(
+    trajectories: Sequence[Trajectory], count: int, seed: int, iteration: int, epoch: int
+) -> list[list[int]]:
+    """Indices of ``trajectories`` in ``count`` parts of whole games, dealt anew each epoch."""
+    games = sorted({trajectory.game for trajectory in trajectories})
+    if count > 1:
+        generator(seed, iteration, epoch, "minibatches").shuffle(games)
+    part_of = {game: index * min(count, len(games)) // len(games) for index, game in enumerate(games)}
+    parts: list[list[int]] = [[] for _ in range(min(count, len(games)))]
+    for index, trajectory in enumerate(trajectories):
+        parts[part_of[trajectory.game]].append(index)
+    return parts
+
+
+def _accumulate(
+    learner: Learner,
+    trajectories: Sequence[Trajectory],
+    minibatch: Sequence[int],
+    old: list[Tensor] | None,
+    sums: _Sums,
+    on_tokens: Callable[[int], None],
+) -> None:
+    """Add up the gradient of the mini-batch's mean loss, pass by pass."""
+    settings, device = learner.settings, learner.loaded.device
+    members = [trajectories[index] for index in minibatch]
+    written = sum(len(member.token_ids) for member in members)
+    for group in batches(members, settings.batch_tokens):
+        batch = [members[at] for at in group]
+        reference = _reference_scores(learner, batch)
+        with autocast(learner.loaded):
+            scores = score(learner.loaded.model, batch, learner.temperature, device)
+        total = torch.zeros((), device=device)
+        for place, (member, own) in enumerate(zip(batch, scores, strict=True)):
+            before = own.logprobs.detach() if old is None else old[minibatch[group[place]]]
+            losses = token_losses(
+                own.logprobs,
+                before,
+                reference[place].logprobs if reference else None,
+                torch.full_like(own.logprobs, member.advantage),
+                own.entropies,
+                clip=settings.clip,
+                kl=settings.kl,
+                entropy=settings.entropy,
+            )
+            share = 1 / written if settings.average == "token" else 1 / (len(members) * len(member.token_ids))
+            total = total + losses.loss.sum() * share
+            sums.kl += float(losses.kl.detach().sum())
+            sums.entropy += float(own.entropies.detach().sum())
+            sums.clipped += float(losses.clipped.sum())
+            sums.tokens += len(member.token_ids)
+            if member.sampled_logprobs:
+                gap = (before.cpu() - torch.tensor(member.sampled_logprobs)).abs()
+                sums.gap += float(gap.sum())
+                sums.gap_max = max(sums.gap_max, float(gap.max()))
+                sums.gap_tokens += len(gap)
+        total.backward()  # type: ignore[no-untyped-call]
+        sums.loss += float(total.detach())
+        on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in batch))
+
+
+def _reference_scores(learner: Learner, batch: Sequence[Trajectory]) -> list[Scores] | None:
+    if learner.settings.kl == 0:
+        return None
+    model = learner.reference if learner.reference is not None else learner.loaded.model
+    off: AbstractContextManager[Any] = nullcontext() if learner.reference is not None else model.disable_adapter()
+    with torch.no_grad(), autocast(learner.loaded), off:
+        return score(model, batch, learner.temperature, learner.loaded.device)
+
+
+def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> list[Tensor]:
+    """The log-probabilities of all trajectories before the first step."""
+    found: dict[int, Tensor] = {}
+    with torch.no_grad(), autocast(learner.loaded):
+        for group in batches(trajectories, learner.settings.batch_tokens):
+            batch = [trajectories[index] for index in group]
+            scores = score(learner.loaded.model, batch, learner.temperature, learner.loaded.device)
+            found.update(zip(group, (each.logprobs for each in scores), strict=True))
+    return [found[index] for index in range(len(trajectories))]

@@ -1,0 +1,62 @@
+"""How the policy is updated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The iteration and its update; the defaults are the published recipe's values."""
+
+    iterations: int = 100
+    """Iterations of deal, perform, detect, settle, update, record (published: 100)."""
+    games: int = 128
+    """Games an iteration (published: 128)."""
+    stages: Literal["alternate", "detection", "performing", "joint"] = "alternate"
+    """What is trained: by the gate (paper), one stage only, or both at once (Table 16)."""
+    lr: float = 1e-6
+    """Learning rate of AdamW (published: 1e-6)."""
+    warmup: int = 0
+    """Iterations over which the learning rate rises from lr/warmup to lr."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes on from there: constant, or down towards 0 at the last iteration."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of AdamW."""
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """Decay rates of AdamW's two moments, each in [0, 1)."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    optimizer: Literal["shared", "per_stage"] = "shared"
+    """One optimiser state, or one a stage: detection's gradients can be 30 times larger than performing's."""
+    clip: float = 0.2
+    """PPO's clip range ε of the probability ratio (published: 0.2)."""
+    kl: float = 0.001
+    """Weight β_KL of the k3 estimate of KL(π‖π_ref) (published: 0.001); at 0 no reference model is held."""
+    entropy: float = 0.0
+    """Weight of an entropy bonus (published: 0)."""
+    average: Literal["sequence", "token"] = "sequence"
+    """Mean over each trajectory's tokens first (GRPO), or over all tokens alike."""
+    epochs: int = 1
+    """Passes over an iteration's trajectories (published: 1)."""
+    minibatches: int = 1
+    """Optimiser steps a pass (published: 1); whole games stay together."""
+    batch_tokens: int = 16384
+    """Most tokens, padding included, of one forward and backward pass; gradients are accumulated over passes."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for key in ("iterations", "games", "epochs", "minibatches", "batch_tokens"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}")
+        for key in ("lr", "warmup", "weight_decay", "kl", "entropy"):
+            if getattr(self, key) < 0:
+                raise ValueError(f"{key} must be at least 0, not {getattr(self, key)}")
+        for key in ("clip", "max_grad_norm"):
+            if getattr(self, key) <= 0:
+                raise ValueError(f"{key} must be above 0, not {getattr(self, key)}")
+        if not all(0 <= beta < 1 for beta in self.adam_betas):
+            raise ValueError(f"adam_betas must be in [0, 1), not {list(self.adam_betas)}")

@@ -1,0 +1,137 @@
+"""A whole run: set up, iterate, keep checkpoints, leave a model."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from spyrl.config import Config
+from spyrl.errors import SpyRLError, UsageError
+from spyrl.game import named_seed
+from spyrl.play import corpus_for
+from spyrl.policy.local import LocalPolicy
+from spyrl.policy.models import load_model, save_model
+from spyrl.policy.opening import open_other
+from spyrl.runs.folder import RunFolder
+from spyrl.runs.trackers import check_trackers, open_trackers
+from spyrl.settings import plain
+from spyrl.tasks import load_task
+from spyrl.training.checkpoint import checkpoint_bytes, load_checkpoint, newest_checkpoint, save_checkpoint
+from spyrl.training.iteration import Setup, Watcher, run_iteration
+from spyrl.training.learner import make_learner
+from spyrl.training.state import State
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: after its last iteration with a model, or stopped on request with a checkpoint."""
+
+    run: RunFolder
+    state: State
+    finished: bool
+
+
+def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
+    """Load and check everything a run needs: model, task, corpus, disk.
+
+    Raises `UsageError` or `SpyRLError` before any work is done.
+    """
+    if config.model.server:
+        raise UsageError("model.server: a model behind a server cannot be trained here; give model.path a folder")
+    check_trackers(config.run.log or [])
+    task = load_task(config.task)
+    others = [open_other(other, config.model, watcher.say) for other in (config.model.performer, config.model.detector)]
+    seed = named_seed(config.run.seed, "adapters")
+    loaded = load_model(config.model, trainable=True, seed=seed, say=watcher.say)
+    learner = make_learner(loaded, config.training, config.game.temperature)
+    own = LocalPolicy(
+        loaded,
+        batch_tokens=config.model.batch_tokens,
+        template=dict(config.model.template or {}),
+        on_tokens=watcher.tokens,
+    )
+    performer, detector = (other or own for other in others)
+    corpus = corpus_for(config, task, performer)
+    room = run.free_bytes()
+    need = checkpoint_bytes(learner) * (1 + (config.run.keep or 2)) + checkpoint_bytes(learner) // 3
+    if room < need:
+        raise SpyRLError(
+            f"{run.path} has {room / 1e9:.1f} GB free, and the run needs about {need / 1e9:.1f} GB for its checkpoints "
+            "and model; make room, set run.folder to another disk, or run.keep=1"
+        )
+    watcher.say(f"{corpus.description}; task {task.name}")
+    return Setup(config, task, corpus, performer, detector, learner, run, watcher)
+
+
+def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resume: bool = False) -> Result:
+    """Train to ``config.training.iterations`` and write the model; with ``resume`` from the newest checkpoint.
+
+    An interrupt (SIGINT, SIGTERM) ends the run after the iteration under way, with a checkpoint; a second one at
+    once. Raises `SpyRLError` when an iteration has no playable game: that is an engine's or a setting's fault and would
+    not mend itself.
+    """
+    setup = prepare(config, run, watcher)
+    if not resume:
+        run.create()
+    run.checkpoints.mkdir(exist_ok=True)
+    checkpoint = newest_checkpoint(run.checkpoints) if resume else None
+    state = load_checkpoint(checkpoint, setup.learner) if checkpoint else State()
+    if resume:
+        run.forget_from(state.iteration)
+        watcher.say(f"going on from iteration {state.iteration}")
+    run.write_config(plain(config), preset)
+    trackers = open_trackers(config.run.log or [], run, plain(config), state.iteration)
+    settings = config.run
+    with _interrupts(watcher) as interrupted:
+        while state.iteration < config.training.iterations:
+            state, metrics = run_iteration(setup, state)
+            watcher.iteration({"iteration": state.iteration - 1, **metrics})
+            for tracker in trackers:
+                tracker.log(metrics, state.iteration - 1)
+            last = state.iteration == config.training.iterations
+            if last or interrupted.stop or state.iteration % settings.checkpoint_every == 0:
+                watcher.phase("checkpoint")
+                save_checkpoint(run.checkpoints, setup.learner, state, settings.keep)
+            if not metrics["games/played"]:
+                raise SpyRLError(f"no game of iteration {state.iteration - 1} could be played (reasons above)")
+            if interrupted.stop and not last:
+                break
+    for tracker in trackers:
+        tracker.close()
+    finished = state.iteration >= config.training.iterations
+    if finished:
+        watcher.phase("model")
+        save_model(setup.learner.loaded, run.model, merge=config.model.lora.merge)
+    return Result(run, state, finished)
+
+
+@dataclass
+class _Interrupted:
+    stop: bool = False
+    previous: dict[int, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def _interrupts(watcher: Watcher) -> Iterator[_Interrupted]:
+    """Turn a first SIGINT or SIGTERM into a wish to stop; a second one interrupts at once."""
+    state = _Interrupted()
+
+    def on_signal(number: int, frame: Any) -> None:
+        if state.stop:
+            raise KeyboardInterrupt
+        state.stop = True
+        watcher.say("stopping after this iteration, with a checkpoint; once more to stop at once")
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            state.previous[int(number)] = signal.signal(number, on_signal)
+    except ValueError:
+        pass  # not in the main thread: whoever runs us there handles signals
+    try:
+        yield state
+    finally:
+        for code, handler in state.previous.items():
+            signal.signal(code, handler)
