@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.rule import Rule
@@ -138,9 +137,12 @@ def show_summary(console: Console, run: RunFolder, config: Config, first: dict[s
     iterations = config.training.iterations
     console.print(Panel(rows, title=f"{iterations} iterations done", title_align="left", expand=False))
     console.print("Next:")
-    console.print(f"  spyrl play model.path={escape(str(run.model))}   watch the trained model play one game")
-    console.print("  spyrl train corpus.path=FILE task=math          your own documents, another task")
-    console.print("  spyrl presets                                   the published recipes")
+    for command, what in (
+        (f"spyrl play model.path={run.model}", "the trained model plays one game"),
+        ("spyrl train task=math corpus.path=FILE", "your own documents, another task"),
+        ("spyrl presets", "the published recipes"),
+    ):
+        console.print(Text.assemble(("  " + command + "\n", "bold"), ("      " + what, "dim")))
 
 
 def show_game(console: Console, game: Game, product: str = "output") -> None:

@@ -165,7 +165,7 @@ def _take_turns(
             if completion.finish_reason == "failed":
                 dropped[index] = Dropped(performances[index].deal, "performing_failed", completion.error)
             output = Output(player, round_, task.read(completion.text, settings.output))
-            new[index].append(Performed(output, request.messages[-1]["content"], completion))
+            new[index].append(Performed(output, _asked(request), completion))
     going = [
         replace(performances[index], turns=performances[index].turns + tuple(sorted(turns, key=_by_player)))
         for index, turns in new.items()
@@ -208,7 +208,7 @@ def detect(
                 failures.setdefault(index, completion.error)
             else:
                 ballot = _ballot(completion, performances[index].deal, voter, settings)
-                detected[index].append(Detected(ballot, request.messages[-1]["content"], completion))
+                detected[index].append(Detected(ballot, _asked(request), completion))
     dropped += [Dropped(performances[index].deal, "detection_failed", error) for index, error in failures.items()]
     played = [
         Played(performances[index].deal, performances[index].turns, tuple(turns))
@@ -262,6 +262,11 @@ def document_budget(task: Task, policy: Policy, settings: GameSettings) -> int:
     rules = policy.prompt_tokens(Request(task.performing(turn), (0,)))
     outputs = settings.players * settings.rounds * settings.max_tokens
     return settings.max_prompt_tokens - rules - min(outputs, settings.max_prompt_tokens // 2)
+
+
+def _asked(request: Request) -> str:
+    """The whole of what was asked, as it is kept in replays."""
+    return "\n\n".join(message["content"] for message in request.messages)
 
 
 def _order(deal: Deal) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ random numbers of its own, so it does not depend on what it was batched with (up
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +53,7 @@ class LocalPolicy:
         self.on_tokens = on_tokens
         self.context = _context_length(loaded)
         self._ends = _end_tokens(loaded)
+        self._cache = _cache_argument(loaded)
 
     def count_tokens(self, text: str) -> int:
         """See `Policy.count_tokens`."""
@@ -130,9 +132,9 @@ class LocalPolicy:
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cache: cache},
         ).logits[:, -1]
         spread = torch.tensor([position_of[row.request] for row in rows], device=device)
         if len(rows) != len(prompts):
@@ -167,8 +169,8 @@ class LocalPolicy:
                 input_ids=tokens[:, None],
                 attention_mask=mask,
                 position_ids=positions,
-                past_key_values=cache,
                 use_cache=True,
+                **{self._cache: cache},
             ).logits[:, -1]
 
     # Choices
@@ -347,6 +349,12 @@ def _end_tokens(loaded: LoadedModel) -> frozenset[int]:
     if not known:
         raise UsageError(f"model {loaded.name!r} names no end-of-turn token (eos_token_id in generation_config.json)")
     return frozenset(known)
+
+
+def _cache_argument(loaded: LoadedModel) -> str:
+    """The name under which this model takes its key-value cache: transformers renamed it in 2026."""
+    model = loaded.model.get_base_model() if hasattr(loaded.model, "peft_config") else loaded.model
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def _context_length(loaded: LoadedModel) -> int | None:

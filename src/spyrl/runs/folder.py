@@ -9,7 +9,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -66,6 +67,21 @@ class RunFolder:
         existing = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         return shutil.disk_usage(existing).free
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for this process. Raises `SpyRLError` where another one is training it."""
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this system
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise SpyRLError(f"run {self.path} is being trained by another process") from None
+            yield
+
     def games_path(self, iteration: int) -> Path:
         """The games of ``iteration`` (from 0)."""
         return self.games / f"iteration-{iteration:05d}.parquet"
@@ -87,11 +103,20 @@ class RunFolder:
         return data, preset
 
     def record(self, iteration: int, metrics: Mapping[str, Any], replays: list[dict[str, Any]]) -> None:
-        """Keep one iteration: its games, then its line of metrics."""
-        self.games.mkdir(exist_ok=True)
-        write_games(self.games_path(iteration), replays)
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"iteration": iteration, **metrics}, ensure_ascii=False) + "\n")
+        """Keep one iteration: its games, then its line of metrics.
+
+        Raises `SpyRLError` where they cannot be written, for instance on a full disk.
+        """
+        try:
+            self.games.mkdir(exist_ok=True)
+            write_games(self.games_path(iteration), replays)
+            with self.metrics_path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"iteration": iteration, **metrics}, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise SpyRLError(
+                f"cannot record iteration {iteration} in {self.path}: {error.strerror or error}; what was recorded "
+                "before is untouched: make room and go on with --resume"
+            ) from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines of ``metrics.jsonl``; one that was cut off by a kill is left out."""
@@ -174,7 +199,7 @@ def _stem(preset: str) -> str:
     return Path(preset).stem
 
 
-def _numbered(parent: Path, stem: str) -> Any:
+def _numbered(parent: Path, stem: str) -> Iterator[Path]:
     yield parent / stem
     number = 2
     while True:

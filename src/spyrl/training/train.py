@@ -76,13 +76,19 @@ def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resu
     setup = prepare(config, run, watcher)
     if not resume:
         run.create()
+    with run.locked():
+        return _train(setup, preset, resume)
+
+
+def _train(setup: Setup, preset: str, resume: bool) -> Result:
+    config, run, watcher = setup.config, setup.run, setup.watcher
+    run.write_config(plain(config), preset)
     run.checkpoints.mkdir(exist_ok=True)
     checkpoint = newest_checkpoint(run.checkpoints) if resume else None
     state = load_checkpoint(checkpoint, setup.learner) if checkpoint else State()
     if resume:
         run.forget_from(state.iteration)
         watcher.say(f"going on from iteration {state.iteration}")
-    run.write_config(plain(config), preset)
     trackers = open_trackers(config.run.log or [], run, plain(config), state.iteration)
     settings = config.run
     with _interrupts(watcher) as interrupted:
