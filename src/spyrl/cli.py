@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Waiting threads must not spin: generation on shared cores slows down tenfold. Read when torch starts.
@@ -25,7 +26,12 @@ _SETTINGS = "settings as key=value, for example training.iterations=10 (all of t
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code: 0, 1 for a failure while working, 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, more = parser.parse_known_args(arguments)
+    if more and ("words" not in options or any(word.startswith("-") for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:  # settings that follow an option, which argparse leaves over
+        options.words += more
     try:
         code: int = options.run(options)
     except SpyRLError as error:
@@ -99,22 +105,27 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     """The configuration of the run to go on with, and its folder."""
     from spyrl.config import DEFAULT_PRESET, Config, config_of
     from spyrl.runs.folder import find_run
-    from spyrl.settings import check_keys, merged, plain, read_overrides
+    from spyrl.runs.settings import RunSettings
+    from spyrl.settings import build, check_keys, merged, plain, read_overrides, read_yaml
 
     changes = read_overrides(words)
     check_keys(Config, changes, "command line")
-    named = changes.get("run", {})
-    run = find_run(named.get("name"), named.get("folder", "runs"), source or DEFAULT_PRESET)
+    layer = read_yaml(Path(source).expanduser()) if source and source.endswith((".yaml", ".yml")) else {}
+    check_keys(Config, layer, str(source))
+    named = build(RunSettings, merged(layer.get("run") or {}, changes.get("run") or {}), "run")
+    run = find_run(named.name, named.folder, source or DEFAULT_PRESET)
     saved, preset = run.read_config()
     config = config_of(merged(saved, changes), "settings")
     before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
-    changed = [key for key in after if after[key] != before[key] and not key.startswith(_CHANGEABLE)]
-    if changed or config.run.seed != before["run.seed"]:
-        key = (changed or ["run.seed"])[0]
-        raise UsageError(
-            f"{key} is {before[key]!r} in {run.config_path} and {after[key]!r} on the command line; a run goes on as "
-            "it began: leave the setting out, or start another run"
-        )
+    missing = object()  # what is below an optional group that is not there
+    for key in {**after, **before}:
+        was, wanted = before.get(key, missing), after.get(key, missing)
+        if was != wanted and (key == "run.seed" or not key.startswith(_CHANGEABLE)):
+            was, wanted = ("not set" if value is missing else repr(value) for value in (was, wanted))
+            raise UsageError(
+                f"{key} is {was} in {run.config_path} and {wanted} on the command line; a run goes on as it began: "
+                "leave the setting out, or start another run"
+            )
     return config, run, preset
 
 
@@ -152,7 +163,8 @@ def _train(options: argparse.Namespace) -> int:
     metrics = result.run.read_metrics()
     if not result.finished:
         console.print(f"Stopped after {result.state.iteration} iterations. To go on:", highlight=False)
-        console.print(f"  spyrl train --resume run.name={run.path.name}", highlight=False)
+        folder = "" if config.run.folder == "runs" else f" run.folder={config.run.folder}"
+        console.print(f"  spyrl train --resume run.name={run.path.name}{folder}", highlight=False, soft_wrap=True)
         return 0
     show_summary(console, run, config, (first or metrics)[0], metrics[-1])
     return 0

@@ -73,8 +73,8 @@ def read_overrides(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"cannot read {word!r}: write a setting as key=value, for example training.iterations=10")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            value = text  # a Windows path or a lone colon is still a string
+        except (yaml.YAMLError, ValueError):
+            value = text  # a Windows path, a lone colon or a date that never was is still a string
         for part in reversed(key.split(".")):
             value = {part: value}
         result = merged(result, value)
@@ -92,7 +92,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that never was
         raise UsageError(f"{path}: not valid YAML: {error}") from None
     if data is None:
         return {}
@@ -176,6 +176,8 @@ def _problem(kind: type, problem: Any, where: str) -> str:
     key = ".".join(path) or "settings"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     given = problem["input"]
+    if problem["type"] == "missing":
+        return f"{where}: {key} is missing"
     if problem["type"] == "value_error":
         return f"{where}: {key}: {message}"
     return f"{where}: {key} should be {message}, not {given!r}"

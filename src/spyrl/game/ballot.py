@@ -35,7 +35,7 @@ INVALID: tuple[Outcome, ...] = (
     "self_vote",
 )
 
-_BOX = re.compile(r"\\(?:f?boxed)\s*\{")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _ABSTENTIONS = frozenset(
     {"na", "none", "noone", "nobody", "notapplicable", "notavailable", "unsure", "notsure", "unknown", "abstain"}
 )

@@ -16,6 +16,8 @@ from spyrl.game.text import Span, sentences, words
 
 Unit = Literal["words", "characters", "sentences"]
 
+_LINE_BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks
+
 
 class DocumentTooShortError(ValueError):
     """The document has too little in it for this degradation; the message names the document."""
@@ -174,6 +176,7 @@ class DegradationSettings:
     """Which degradation the spy's copy suffers."""
 
     kind: Kind = "mask"
+    """``mask`` (paper), ``drop_sentences``, ``shuffle_sentences``, ``change_numbers``, ``everything`` or ``nothing``."""
     fraction: float = 0.2
     """Share of the document that is hidden, in (0, 1]: paper 0.2 for writing and summarization, 0.4 for maths."""
     unit: Unit = "words"
@@ -207,7 +210,7 @@ class DegradationSettings:
 
 def _covered(text: str, span: Span, character: str) -> str:
     start, end = span
-    hidden = "".join(symbol if symbol in "\r\n\u2028\u2029" else character for symbol in text[start:end])
+    hidden = "".join(symbol if symbol in _LINE_BREAKS else character for symbol in text[start:end])
     return text[:start] + hidden + text[end:]
 
 

@@ -41,6 +41,9 @@ class GateSettings:
         """Check the ranges."""
         if not 1 <= self.dwell <= self.patience:
             raise ValueError(f"dwell must be in 1..patience ({self.patience}), not {self.dwell}")
+        for key in ("accuracy", "abstained", "error", "lost"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ValueError(f"{key} must be in [0, 1], not {getattr(self, key)}")
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay must be in [0, 1), not {self.decay}")
 

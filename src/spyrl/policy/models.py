@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,13 +68,19 @@ def load_model(
     dtype = pick_dtype(settings.dtype, device)
     whole = trainable and not settings.lora.rank
     say(f"loading {settings.path} on {device} in {str(dtype).removeprefix('torch.')}")
-    model = _read(
+    model, found = _read(
         AutoModelForCausalLM,
         folder,
         settings.path,
         dtype=torch.float32 if whole else dtype,
         attn_implementation=settings.attention,
+        output_loading_info=True,
     )
+    if found["missing_keys"]:  # they would be made up at random
+        missing = textwrap.shorten(", ".join(sorted(found["missing_keys"])), 120)
+        raise UsageError(
+            f"model {settings.path!r} in {folder} lacks weights: {missing}; it is not a whole causal model"
+        )
     if trainable and settings.lora.rank:
         model = with_adapters(model, settings.lora, seed)
     return LoadedModel(model.to(device), tokenizer, folder, settings.path, device, dtype)
@@ -127,8 +134,12 @@ def _write_model(loaded: LoadedModel, folder: Path, merge: bool) -> None:
     state = None
     if not adapters:
         stored = _stored_dtype(loaded.folder)
+        made: dict[Any, torch.Tensor] = {}  # tied weights stay one tensor, which is written once
         state = {
-            name: value.to(stored) if value.is_floating_point() else value for name, value in model.state_dict().items()
+            name: made.setdefault(
+                (value.data_ptr(), value.shape), value.to(stored) if value.is_floating_point() else value
+            )
+            for name, value in model.state_dict().items()
         }
     folder.mkdir(parents=True)
     model.save_pretrained(folder, state_dict=state)
@@ -212,8 +223,8 @@ def _from_hub(repo: str) -> Path:
 def _read(kind: Any, folder: Path, name: str, **options: Any) -> Any:
     try:
         return kind.from_pretrained(folder, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except Exception as error:  # files that are no model's make loaders raise what they like
+        reason = textwrap.shorten(str(error), 300) or type(error).__name__
         raise UsageError(f"model {name!r} in {folder} cannot be loaded: {reason}") from error
 
 

@@ -87,10 +87,16 @@ class RunFolder:
         return self.games / f"iteration-{iteration:05d}.parquet"
 
     def write_config(self, config: Mapping[str, Any], preset: str) -> None:
-        """Write the resolved configuration with what it was resolved from and with."""
+        """Write the resolved configuration with what it was resolved from and with.
+
+        Raises `SpyRLError` where it cannot be written.
+        """
         data = {"preset": preset, **config, "versions": versions()}
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
-        write_atomically(self.config_path, text)
+        try:
+            write_atomically(self.config_path, text)
+        except OSError as error:
+            raise SpyRLError(f"cannot write {self.config_path}: {error.strerror or error}") from error
 
     def read_config(self) -> tuple[dict[str, Any], str]:
         """The configuration's settings, and the preset's name. Raises `UsageError` where it cannot be read."""

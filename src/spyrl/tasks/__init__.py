@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 from spyrl.errors import UsageError
@@ -36,12 +37,14 @@ def _from_python(path: Path) -> Task:
     if spec is None or spec.loader is None:
         raise UsageError(f"task file {path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises is the user's to read
         raise UsageError(f"task file {path} cannot be imported: {type(error).__name__}: {error}") from error
     task = getattr(module, "TASK", None)
-    missing = [part for part in ("name", "defaults", "performing", "detecting", "read") if not hasattr(task, part)]
+    parts = ("name", "defaults", "ballot_opening", "ballot_closing", "performing", "detecting", "read")
+    missing = [part for part in parts if not hasattr(task, part)]
     if task is None or missing:
         what = f"its TASK has no {', '.join(missing)}" if task is not None else "it defines no TASK"
         raise UsageError(f"task file {path} does not hold a task: {what} (see docs/tasks.md)")

@@ -179,7 +179,7 @@ class TextTask:
                 marker=self.marker,
                 **values,
             ).strip()
-        except jinja2.TemplateError as error:
+        except Exception as error:  # whatever a template raises is its author's to read
             raise UsageError(f"task {self.name!r}: a template cannot be rendered: {error}") from None
 
     def _laid_out(self, outputs: tuple[Any, ...], players: int) -> str:
