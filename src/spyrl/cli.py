@@ -70,11 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--prompts", action="store_true", help="show what players and detectors were asked, too")
     play.set_defaults(run=_play)
 
-    presets = commands.add_parser("presets", help="list the recipes, or print one with the source of every number")
+    what = "list the recipes, or print one with the source of every number"
+    presets = commands.add_parser("presets", help=what, description=what.capitalize() + ".")
     presets.add_argument("name", nargs="?", metavar="PRESET")
     presets.set_defaults(run=_presets)
 
-    options = commands.add_parser("options", help="list every setting with its default")
+    what = "list every setting with its default"
+    options = commands.add_parser("options", help=what, description=what.capitalize() + ".")
     options.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only settings that begin so")
     options.set_defaults(run=_options)
     return parser

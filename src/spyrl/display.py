@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -83,34 +83,36 @@ class RunDisplay:
         if metrics.get("gate/switched") and self._config.training.stages == "alternate":
             self.say(f"the gate turns to {metrics['gate/next']} ({metrics['gate/switched']})")
 
-    def _render(self) -> Table:
+    def _render(self) -> Group:
         total = self._config.training.iterations
-        table = Table.grid(padding=(0, 1))
-        bar = ProgressBar(total=total, completed=self._done, width=20)
-        spent = time.monotonic() - self._phase_begun
-        speed = f"{self._tokens} tokens, {self._tokens / spent:.0f}/s" if self._tokens and spent > 0 else ""
-        games = f"{self._done * self._config.training.games} games"
-        status = [f"{self._done}/{total}", games, f"{self._phase} {speed}".strip()]
-        if self._stage:
-            status.append(f"spy found {self._accuracy}")
+        games = self._done * self._config.training.games
+        progress = Table.grid(padding=(0, 1))
+        overall = [f"{self._done}/{total} iterations", f"{games} games played"]
         if self._seen:
             each = (time.monotonic() - self._begun) / self._seen
-            status.append(f"{_duration(each * (total - self._done))} left")
-        table.add_row(bar, Text(" · ".join(status), overflow="ellipsis", no_wrap=True))
-        return table
+            overall.append(f"{_duration(each * (total - self._done))} left")
+        progress.add_row(ProgressBar(total=total, completed=self._done, width=20), Text(" · ".join(overall)))
+        now = [self._phase]
+        spent = time.monotonic() - self._phase_begun
+        if self._tokens and spent > 0:
+            now.append(f"{self._tokens:,} tokens, {self._tokens / spent:.0f}/s")
+        if self._stage:
+            now.append(f"training {self._stage}, spy found {self._accuracy}")
+        return Group(progress, Text(" · ".join(now), style="dim", overflow="ellipsis", no_wrap=True))
 
 
-_HEADER = "  iter  stage       found  n/a   bad  spy     civ     length  kl      sec"
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd") | {9: "\t", 10: "\n", 13: " "}
+_HEADER = "  iter  stage       found  n/a   bad  spy     civ    length  kl      sec"
 
 
 def iteration_line(metrics: dict[str, Any], total: int) -> str:
     """One line of at most 80 columns for an iteration."""
-    lengths = f"{metrics.get('length/spy', 0):.0f}/{metrics.get('length/civilian', 0):.0f}"
+    lengths = f"{_short(metrics.get('length/spy', 0), '.0f')}/{_short(metrics.get('length/civilian', 0), '.0f')}"
     return (
         f"{metrics['iteration'] + 1:>3}/{total:<3} {metrics['stage']:<11}"
         f"{_percent(metrics.get('detection/accuracy')):>5} {_percent(metrics.get('detection/abstained')):>5}"
-        f"{_percent(metrics.get('detection/invalid')):>5}  {metrics.get('reward/spy', 0):+.3f}"
-        f"  {metrics.get('reward/civilian', 0):+.3f}  {lengths:<7} {metrics.get('kl', 0):.5f}"
+        f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy', 0), '+z.3f')}"
+        f"  {_short(metrics.get('reward/civilian', 0), '+z.3f')}  {lengths:<7} {_short(metrics.get('kl', 0), 'z.5f')}"
         f" {metrics['seconds/total']:.0f}"
     )
 
@@ -149,15 +151,15 @@ def show_game(console: Console, game: Game, product: str = "output") -> None:
     """One game, readably: the document with the hidden part marked, outputs, ballots, tally, rewards."""
     deal = game.deal
     console.print(Rule(f"document {deal.document.id}", align="left"))
-    console.print(_marked(game))
-    who = f"player {deal.spy} is the spy" if deal.spy else "nobody is the spy"
-    console.print(Text(f"({who}; the marked part was hidden or changed in the spy's copy)", style="dim"))
+    console.print(_marked(game, coloured=console.color_system is not None and not console.no_color))
+    spied = f"player {deal.spy} is the spy; the marked part was hidden or changed in the spy's copy"
+    console.print(Text(f"({spied if deal.spy else 'nobody is the spy'})", style="dim"))
     for output in game.outputs:
         spy = output.player == deal.spy
         rounds = f", round {output.round}" if max(each.round for each in game.outputs) > 1 else ""
         title = f"player {output.player}{rounds}" + (" · the spy" if spy else "")
         console.print(Rule(Text(title, style="bold red" if spy else "bold"), align="left"))
-        console.print(Text(output.text) if output.text else Text(f"(no {product} was handed in)", style="dim"))
+        console.print(Text(_plain(output.text)) if output.text else Text(f"(no {product} was handed in)", style="dim"))
     console.print(Rule("ballots", align="left"))
     for number, ballot in enumerate(game.ballots, 1):
         console.print(_ballot_line(ballot, number, deal.spy))
@@ -186,23 +188,30 @@ def show_prompts(console: Console, settled: Settled) -> None:
         asked.setdefault(detected.prompt, []).append(who)
     for prompt, readers in asked.items():
         console.print(Rule(f"asked: {', '.join(readers)}", align="left"))
-        console.print(Text(prompt))
+        console.print(Text(_plain(prompt)))
 
 
 def _outcome(game: Game) -> str:
     if game.verdict is None:
         leaders = " and ".join(str(player) for player in game.tally.leaders)
         return f"the tally elects player {leaders}" if leaders else "the tally elects nobody"
+    if all(ballot.probabilities for ballot in game.ballots):  # then the distribution decides, not the votes drawn
+        return f"the spy was {'' if game.verdict.accuracy else 'not '}the most probable"
     if game.verdict.accuracy == 1:
         return "the spy was found"
     return "the spy tied for the most votes" if game.verdict.accuracy > 0 else "the spy got away"
 
 
-def _marked(game: Game) -> Text:
-    text = Text(game.deal.document.text)
+def _marked(game: Game, *, coloured: bool) -> Text:
+    """The document with the hidden part on yellow, or without colours in double brackets."""
+    document = _plain(game.deal.document.text)
+    text, position = Text(), 0
     for start, end in game.deal.hidden:
-        text.stylize("black on yellow", start, end)
-    return text
+        hidden = document[start:end]
+        text.append(document[position:start])
+        text.append(hidden if coloured else f"[[{hidden}]]", style="black on yellow")
+        position = end
+    return text.append(document[position:])
 
 
 def _ballot_line(ballot: Ballot, number: int, spy: int | None) -> Text:
@@ -214,9 +223,20 @@ def _ballot_line(ballot: Ballot, number: int, spy: int | None) -> Text:
     else:
         line = Text(f"{who} → {'N/A' if ballot.outcome == 'abstained' else ballot.outcome.replace('_', ' ')}")
     if not ballot.probabilities:
-        reason = " ".join(ballot.text.split())
+        reason = " ".join(_plain(ballot.text).split())
         line.append(f"   {reason[:200]}{'…' if len(reason) > 200 else ''}", style="dim")
     return line
+
+
+def _short(value: float, form: str) -> str:
+    """The number in at most 7 characters: in powers of ten where ``form`` would make it longer."""
+    text = format(value, form)
+    return text if len(text) <= 7 or abs(value) < 1 else format(value, "+.0e" if form.startswith("+") else ".2g")
+
+
+def _plain(text: str) -> str:
+    """A document's or a model's text, character for character, without what would steer the terminal."""
+    return text.translate(_CONTROL)
 
 
 def _percent(share: float | None) -> str:

@@ -86,7 +86,7 @@ def test_a_barred_player_is_not_in_the_tree():
     ],
 )
 def test_choices_that_no_token_tells_apart_are_refused(choices: tuple[str, ...], closing: str):
-    with pytest.raises(UsageError, match="cannot tell '[12]' from the other choices.*answer=reasoned"):
+    with pytest.raises(UsageError, match=r"cannot tell '[12]' from the other choices.*answer=reasoned"):
         choice_tree(bytes_of, OPENING, choices, closing)
 
 
@@ -101,7 +101,7 @@ def test_paths_are_the_shortest_that_differ(choices: list[str]):
         if len(path) > 1:
             assert any(other[: len(path) - 1] == path[:-1] for other in others)
     # Every walk along allowed tokens ends at exactly one choice.
-    ends = {node + (token,) for node, tokens in tree.allowed.items() for token in tokens} - set(tree.nodes)
+    ends = {(*node, token) for node, tokens in tree.allowed.items() for token in tokens} - set(tree.nodes)
     assert ends == set(tree.paths)
 
 
@@ -163,7 +163,10 @@ def test_long_choices_are_products_along_their_paths(
         lambda text: policy.loaded.tokenizer(text)["input_ids"], OPENING, request.choices, request.closing
     )
     assert any(len(path) > 1 for path in tree.paths)
-    at_node = {node: softmax_over(next_token_logits(policy, prompt + node), tree.allowed[node], 1) for node in tree.nodes}
+    at_node = {
+        node: softmax_over(next_token_logits(policy, prompt + node), allowed, 1)
+        for node, allowed in tree.allowed.items()
+    }
     expected = [prod(at_node[path[:at]][token] for at, token in enumerate(path)) for path in tree.paths]
     assert sum(expected) == pytest.approx(1, abs=1e-9)
     for completion in completions:

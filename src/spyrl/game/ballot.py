@@ -121,7 +121,7 @@ def _read(text: str, players: int, barred: int | None) -> tuple[Outcome, int | N
     content = re.sub(r"\\[a-zA-Z]+\*?", " ", content)  # \text, \mathrm, ...
     numbers = {_number(digits) for digits in re.findall(r"\d+", content)}
     letters = re.sub(r"[\W\d_]", "", content).lower()
-    abstains = letters in _ABSTENTIONS
+    abstains = letters in _ABSTENTIONS or re.search(r"\bn\s*/\s*a\b", content, re.IGNORECASE) is not None
     if len(numbers) > 1 or (numbers and abstains):
         return "ambiguous", None
     if not numbers:

@@ -176,7 +176,7 @@ class DegradationSettings:
     """Which degradation the spy's copy suffers."""
 
     kind: Kind = "mask"
-    """``mask`` (paper), ``drop_sentences``, ``shuffle_sentences``, ``change_numbers``, ``everything`` or ``nothing``."""
+    """``mask`` (paper), ``drop_sentences``, ``shuffle_sentences``, ``change_numbers``, ``everything``, ``nothing``."""
     fraction: float = 0.2
     """Share of the document that is hidden, in (0, 1]: paper 0.2 for writing and summarization, 0.4 for maths."""
     unit: Unit = "words"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import spyrl
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.runs.games import write_games
 from spyrl.runs.settings import RunSettings
+from spyrl.settings import read_yaml
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,10 @@ class RunFolder:
 
     def read_config(self) -> tuple[dict[str, Any], str]:
         """The configuration's settings, and the preset's name. Raises `UsageError` where it cannot be read."""
-        try:
-            data = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-            preset = str(data.pop("preset"))
-            data.pop("versions", None)
-        except (OSError, yaml.YAMLError, KeyError, AttributeError) as error:
-            raise UsageError(f"{self.config_path} is not a run's configuration: {error}") from None
-        return data, preset
+        data = read_yaml(self.config_path)
+        if "preset" not in data:
+            raise UsageError(f"{self.config_path} is not a run's configuration: it names no preset")
+        return {key: value for key, value in data.items() if key not in ("preset", "versions")}, str(data["preset"])
 
     def record(self, iteration: int, metrics: Mapping[str, Any], replays: list[dict[str, Any]]) -> None:
         """Keep one iteration: its games, then its line of metrics.
@@ -156,7 +155,8 @@ def new_run(settings: RunSettings, preset: str) -> RunFolder:
                 f"run {path} exists already; go on with it (--resume), choose another run.name, or remove the folder"
             )
     else:
-        path = next(path for path in _numbered(parent, _stem(preset)) if not path.exists())
+        stem = Path(preset).stem
+        path = _numbered(parent, stem, max(_numbers(parent, stem), default=0) + 1)
     return RunFolder(path)
 
 
@@ -170,14 +170,12 @@ def find_run(name: str | None, folder: str, preset: str) -> RunFolder:
         if not (parent / name / "config.yaml").is_file():
             raise UsageError(f"there is no run to resume at {parent / name}")
         return RunFolder(parent / name)
-    found: Path | None = None
-    for path in _numbered(parent, _stem(preset)):
-        if not path.exists():
-            break
-        found = path
-    if found is None or not (found / "config.yaml").is_file():
+    stem = Path(preset).stem
+    found = [_numbered(parent, stem, number) for number in sorted(_numbers(parent, stem))]
+    whole = [path for path in found if (path / "config.yaml").is_file()]
+    if not whole:
         raise UsageError(f"there is no run of {preset} to resume in {parent}; name one with run.name=NAME")
-    return RunFolder(found)
+    return RunFolder(whole[-1])
 
 
 def versions() -> dict[str, str]:
@@ -201,13 +199,12 @@ def write_atomically(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _stem(preset: str) -> str:
-    return Path(preset).stem
+def _numbered(parent: Path, stem: str, number: int) -> Path:
+    return parent / (stem if number == 1 else f"{stem}-{number}")
 
 
-def _numbered(parent: Path, stem: str) -> Iterator[Path]:
-    yield parent / stem
-    number = 2
-    while True:
-        yield parent / f"{stem}-{number}"
-        number += 1
+def _numbers(parent: Path, stem: str) -> list[int]:
+    """The numbers of what is in ``parent`` under ``stem`` (1), ``stem-2``, ``stem-3``, …"""
+    pattern = re.compile(rf"{re.escape(stem)}(?:-([2-9]|[1-9]\d+))?")
+    names = [path.name for path in parent.iterdir()] if parent.is_dir() else []
+    return [int(match[1] or 1) for match in map(pattern.fullmatch, names) if match]

@@ -64,7 +64,9 @@ def write_games(path: Path, replays: Sequence[dict[str, Any]]) -> None:
     """Write the games of one iteration; the file appears whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
     try:
-        pq.write_table(pa.Table.from_pylist(list(replays), schema=SCHEMA), partial, compression="zstd")
+        with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
+            if replays:  # the datasets library cannot read an empty row group
+                writer.write_table(pa.Table.from_pylist(list(replays), schema=SCHEMA))
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ def check_trackers(names: Sequence[Tracker]) -> None:
     """Raise `UsageError` for a tracker whose package is not installed."""
     for name in names:
         if find_spec(name) is None:
-            raise UsageError(f"run.log={name} needs its package: pip install 'spyrl[{name}]'")
+            raise UsageError(f"run.log: {name} needs its package: pip install 'spyrl[{name}]'")
 
 
 def open_trackers(

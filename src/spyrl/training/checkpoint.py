@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ def load_checkpoint(path: Path, learner: Learner) -> State:
         for name, optimizer in learner.optimizers.items():
             optimizer.load_state_dict(optimizers[name])
         return State.from_dict(json.loads((path / _STATE).read_text(encoding="utf-8"))["state"])
-    except (OSError, RuntimeError, KeyError, ValueError, SafetensorError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, UnpicklingError, SafetensorError) as error:
         raise SpyRLError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
 
 

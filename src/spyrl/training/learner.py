@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spyrl.errors import SpyRLError
-from spyrl.game import generator
+from spyrl.game import generator, named_seed
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
 from spyrl.training.loss import token_losses
@@ -102,6 +102,7 @@ def update(
     settings = learner.settings
     model = learner.loaded.model
     model.train()
+    torch.manual_seed(named_seed(seed, iteration, "dropout"))  # the one thing that torch draws from its own generator
     stages = {trajectory.stage for trajectory in trajectories}
     optimizer = learner.optimizers.get("shared") or learner.optimizers[stages.pop()]
     lr = learning_rate(settings, iteration)
@@ -118,7 +119,7 @@ def update(
             norm = torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm)
             if not torch.isfinite(norm):
                 raise SpyRLError(
-                    f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); nothing was changed. "
+                    f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); its step was not taken. "
                     "Lower training.lr, or set model.dtype=float32"
                 )
             optimizer.step()
