@@ -172,7 +172,9 @@ def test_the_live_line_is_taken_away_when_a_run_breaks() -> None:
     with suppress(KeyboardInterrupt), RunDisplay(console, Config()) as display:
         display.phase("deal")
         raise KeyboardInterrupt
-    assert shown(console).rindex("\x1b[?25h") > shown(console).rindex("\x1b[?25l")
+    after = shown(console).rpartition("dealing")[2]
+    assert "\x1b[1A\x1b[2K" in after  # a line up, and cleared
+    assert "\x1b[?25h" in after
 
 
 @pytest.mark.parametrize("width", [20, 40, 200])
@@ -233,6 +235,9 @@ def test_with_colours_the_hidden_part_is_on_yellow() -> None:
     console = terminal()
     show_game(console, game(*REASONED))
     assert re.search(r"The \x1b\[30;43mcat sat\x1b\[0m on the mat\.", shown(console))
+    red = re.findall(r"\x1b\[31m([^\x1b]+)", shown(console))
+    assert [part.strip() for part in red] == ["2", "spy", "1", "-0.100"]
+    assert re.search(r"\x1b\[32mplayer 1 → player 2 \(right\)", shown(console))
 
 
 @pytest.mark.parametrize(
