@@ -96,9 +96,13 @@ def test_a_missing_key_is_named() -> None:
         ("game.rewards.lambda=x", "game.rewards.lambda should be a valid number"),
         ("corpus.max_words=long", "corpus.max_words should be a valid integer"),
         ("model.path=[a]", "model.path should be a valid string, not ['a']"),
-        ("model.detector={path: 5}", "model.detector.path should be a valid string, not 5"),
+        ("model.detector={path: [5]}", "model.detector.path should be a valid string, not [5]"),
         ("model.template=thinking", "model.template should be a valid dictionary, not 'thinking'"),
-        ("run.name=42", "run.name should be a valid string, not 42"),
+        ("run.name=yes", "run.name should be a valid string, not True"),
+        ("training.iterations=yes", "training.iterations should be a number, not True"),
+        ("training.lr=.nan", "training.lr should be a finite number, not nan"),
+        ("training.lr=nan", "training.lr should be a finite number, not nan"),
+        ("training.kl=.inf", "training.kl should be a finite number, not inf"),
         ("run.log=wandb", "run.log should be a valid list, not 'wandb'"),
         ("run.log=[wandb, nobody]", "run.log.1 should be 'tensorboard', 'wandb' or 'trackio', not 'nobody'"),
         ("training.adam_betas=[0.9]", "training.adam_betas.1 is missing"),
@@ -398,3 +402,17 @@ def test_options_below_a_prefix() -> None:
         "5",
         "Players, 3 to 26 (paper: 5; 4 for GovReport).",
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("run.name=42", ("run", "name"), "42"),
+        ("run.name=2026-07-30", ("run", "name"), "2026-07-30"),
+        ("corpus.subset=3", ("corpus", "subset"), "3"),
+        ("model.path=7", ("model", "path"), "7"),
+    ],
+)
+def test_a_name_that_yaml_takes_for_a_number_or_a_date_is_a_name(word: str, key: tuple[str, str], value: str) -> None:
+    config = build(Config, read_overrides([word]), "here")
+    assert getattr(getattr(config, key[0]), key[1]) == value

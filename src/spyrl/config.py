@@ -106,5 +106,5 @@ def _task_defaults(task: str) -> dict[str, Any]:
 
 
 def _without_task_settings(layer: Mapping[str, Any]) -> dict[str, Any]:
-    game = {key: value for key, value in layer.get("game", {}).items() if key != "degradation"}
+    game = {key: value for key, value in (layer.get("game") or {}).items() if key != "degradation"}
     return {**{key: value for key, value in layer.items() if key != "corpus"}, "game": game}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import datetime
 import difflib
 import inspect
 import itertools
+import math
 import textwrap
 import types
 import typing
@@ -30,9 +32,11 @@ def build(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     """
     known = _fields_by_key(kind, data, where, ())
     try:
-        return pydantic.TypeAdapter(kind).validate_python(known)
+        built = pydantic.TypeAdapter(kind).validate_python(known)
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_problem(kind, problem, where) for problem in error.errors())) from None
+    _check_finite(plain(built), where, ())
+    return built
 
 
 def check_keys(kind: type, data: Mapping[str, Any], where: str) -> None:
@@ -153,15 +157,36 @@ def _fields_by_key(kind: type, data: Any, where: str, path: tuple[str, ...]) -> 
         at = ".".join(path)
         raise UsageError(f"{where}: {at} takes settings below it ({at}.KEY=...), not {data!r}")
     fields = {_key(field.name): (field.name, inner) for field, inner in _fields(kind)}
+    hints = typing.get_type_hints(kind)
     result = {}
     for key, value in data.items():
         if key not in fields:
             full = ".".join((*path, str(key)))
             raise UsageError(f"{where}: unknown key {full!r}; {nearest(str(key), fields)}")
         name, inner = fields[key]
-        nested = inner is not None and value is not None
-        result[name] = _fields_by_key(typing.cast(type, inner), value, where, (*path, key)) if nested else value
+        if inner is not None and value is not None:
+            result[name] = _fields_by_key(inner, value, where, (*path, key))
+        else:
+            result[name] = _as_meant(value, hints[name], where, (*path, key))
     return result
+
+
+def _as_meant(value: Any, hint: Any, where: str, path: tuple[str, ...]) -> Any:
+    """YAML takes some names for numbers and dates, and ``yes`` for a truth that Python would count as 1."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+        raise UsageError(f"{where}: {'.'.join(path)} should be a number, not {value!r}")
+    if str in kinds and isinstance(value, int | float | datetime.date) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def _check_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_finite(item, where, (*path, str(key)))
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{where}: {'.'.join(path)} should be a finite number, not {value}")
 
 
 def _problem(kind: type, problem: Any, where: str) -> str:

@@ -291,3 +291,9 @@ def test_direct_ballots_of_any_table(players: int, data: st.DataObject) -> None:
 def test_as_many_probabilities_as_choices(barred: int | None) -> None:
     with pytest.raises(ValueError, match="zip"):
         direct_ballot("2", (0.5, 0.5), players=5, barred=barred)
+
+
+def test_a_model_that_loops_on_boxes_is_read_in_one_pass() -> None:
+    looping = "\\boxed{" * 20_000
+    assert read_ballot(looping, players=5).outcome == "unclosed"
+    assert read_ballot(looping + "4}", players=5).choice == 4

@@ -328,3 +328,8 @@ def test_the_hiding_character_is_one_and_visible(character: str) -> None:
 def test_shuffling_never_comes_out_as_it_was() -> None:
     for seed in range(20):
         assert ShuffleSentences().degrade("One. Two.\n", Random(seed)).text == "Two. One.\n"
+
+
+def test_a_mask_that_would_change_nothing_is_refused_by_name() -> None:
+    with pytest.raises(DocumentTooShortError, match="'blank-7'"):
+        Mask(0.5).degrade("____ ____", Random(0), "blank-7")

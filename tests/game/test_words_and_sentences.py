@@ -109,3 +109,9 @@ def test_words_of_two_lines_are_the_words_of_each(one: str, other: str) -> None:
     joined = f"{one}\n{other}"
     assert shown(joined, words(joined)) == expected
     assert shown(joined, sentences(joined)) == shown(one, sentences(one + "\n")) + shown(other, sentences(other))
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r\n", "\r", "\f", "\x85", "\u2028", "\u2029"])
+def test_a_line_or_page_break_ends_a_sentence(mark: str) -> None:
+    text = f"a heading{mark}a line without a stop"
+    assert [text[start:end] for start, end in sentences(text)] == ["a heading", "a line without a stop"]

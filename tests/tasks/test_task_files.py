@@ -258,3 +258,21 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert problem_of(name) == f"task file {name} does not exist (looked in {(tmp_path / name).parent})"
+
+
+@pytest.mark.parametrize("template", ["performing_template", "detecting_template"])
+def test_a_variable_that_does_not_exist_is_found_when_the_task_is_loaded(tmp_path: Path, template: str) -> None:
+    path = tmp_path / "task.yaml"
+    text = "{% if role == 'spy' %}{{ doccument }}{% endif %}"
+    path.write_text(
+        f'name: n\nsource: s\nproduct: p\ninstructions: i\ncriteria: c\n{template}: "{text}"\n', encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match="doccument"):
+        load_task(str(path))
+
+
+def test_an_empty_marker_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "task.yaml"
+    path.write_text("name: n\nsource: s\nproduct: p\ninstructions: i\ncriteria: c\nmarker: ''\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="marker must not be empty"):
+        load_task(str(path))

@@ -95,20 +95,21 @@ def direct_ballot(
 
 def last_boxed(text: str) -> tuple[str | None, bool]:
     r"""Content of the last balanced ``\boxed{...}`` (``None`` without one), and whether any box was begun."""
-    begun = list(_BOX.finditer(text))
-    for match in reversed(begun):
-        depth, position = 1, match.end()
-        while position < len(text) and depth:
-            if text[position] == "\\":
-                position += 1  # an escaped brace is no brace
-            elif text[position] == "{":
-                depth += 1
-            elif text[position] == "}":
-                depth -= 1
-            position += 1
-        if not depth:
-            return text[match.end() : position - 1], True
-    return None, bool(begun)
+    starts = {match.end() for match in _BOX.finditer(text)}
+    opened: list[int] = []  # where the braces that are still open begin
+    last: tuple[int, int] | None = None
+    position = min(starts) - 1 if starts else len(text)
+    while position < len(text):
+        if text[position] == "\\":
+            position += 1  # an escaped brace is no brace
+        elif text[position] == "{":
+            opened.append(position + 1)
+        elif text[position] == "}" and opened:
+            start = opened.pop()
+            if start in starts and (last is None or start > last[0]):
+                last = (start, position)
+        position += 1
+    return (text[slice(*last)] if last else None), bool(starts)
 
 
 def _read(text: str, players: int, barred: int | None) -> tuple[Outcome, int | None]:

@@ -66,7 +66,10 @@ class Mask:
             count = min(max(round(self.fraction * len(units)), 1), len(units) - 1)
             first = generator.randrange(len(units) - count + 1)
             span = (units[first][0], units[first + count - 1][1])
-        return Degraded(_covered(text, span, self.character), (span,))
+        covered = _covered(text, span, self.character)
+        if covered == text:
+            raise DocumentTooShortError(document_id, f"more to hide than {self.character!r}, which is all the mask met")
+        return Degraded(covered, (span,))
 
     def _characters(self, text: str, generator: random.Random, document_id: str) -> Span:
         found = words(text)

@@ -81,6 +81,7 @@ class Gate:
 
     def _due(self, settings: GateSettings) -> bool:
         accuracy, abstained = self.accuracy.read(settings.ema), self.abstained.read(settings.ema)
+        slack = 1e-9  # an average of equal values may fall a rounding error short of them
         if self.stage == "detection":
-            return accuracy >= settings.accuracy and abstained <= settings.abstained
-        return 1 - accuracy >= settings.error or abstained >= settings.lost
+            return accuracy >= settings.accuracy - slack and abstained <= settings.abstained + slack
+        return 1 - accuracy >= settings.error - slack or abstained >= settings.lost - slack

@@ -16,7 +16,12 @@ _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-_SENTENCE_END = re.compile(r"""(?:[.!?…]+["'”’»)\]]*(?=\s)|[。！？．]+["'”’」』）]*|[।॥؟۔]+(?=\s|$)|\n\s*\n|\n)""")
+_SENTENCE_END = re.compile(
+    r"""[.!?…]+["'”’»)\]]*(?=\s)"""  # a stop before white space
+    r"""|[。！？．]+["'”’」』）]*"""  # a full-width stop
+    r"""|[।॥؟۔]+(?=\s|$)"""  # Devanagari, Arabic, Urdu
+    r"""|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+"""  # a line or page break
+)
 
 
 def words(text: str) -> list[Span]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
+import typing
 from pathlib import Path
 
 from spyrl.errors import UsageError
+from spyrl.game import Deal, Document, Output
+from spyrl.game.settings import AnswerForm, OutputForm
 from spyrl.settings import build, nearest, read_yaml
 from spyrl.tasks import math, summarization, writing
 from spyrl.tasks.base import DetectionTurn, PerformingTurn, Task, read_output
@@ -29,7 +33,19 @@ def load_task(name: str) -> Task:
         raise UsageError(f"unknown task {name!r}; {nearest(name, TASKS)} (or a .yaml or .py file of your own)")
     if not path.is_file():
         raise UsageError(f"task file {path} does not exist (looked in {path.absolute().parent})")
-    return _from_python(path) if path.suffix == ".py" else build(TextTask, read_yaml(path), str(path))
+    return _from_python(path) if path.suffix == ".py" else _from_yaml(path)
+
+
+def _from_yaml(path: Path) -> Task:
+    """The task in a YAML file, its templates tried out for every role and form."""
+    task = build(TextTask, read_yaml(path), str(path))
+    deal = Deal(0, 0, Document("try-out", "a document"), 3, 1, "a ________", ((2, 10),))
+    outputs = tuple(Output(player, 1, "an output") for player in deal.numbers)
+    for player, form in itertools.product((1, 2), typing.get_args(OutputForm)):
+        task.performing(PerformingTurn(deal, player, 1, outputs, form))
+    for voter, answer in itertools.product((None, 1, 2), typing.get_args(AnswerForm)):
+        task.detecting(DetectionTurn(deal, "a document", outputs, voter, answer, False))
+    return task
 
 
 def _from_python(path: Path) -> Task:

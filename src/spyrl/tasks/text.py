@@ -7,6 +7,7 @@ same prompt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,7 +123,9 @@ class TextTask:
     """What follows the choice of a direct ballot."""
 
     def __post_init__(self) -> None:
-        """Check that the templates can be read."""
+        """Check that the templates can be read and that there is a marker to look for."""
+        if not self.marker.strip():
+            raise ValueError("marker must not be empty")
         for key in ("performing_template", "detecting_template"):
             try:
                 _ENVIRONMENT.from_string(getattr(self, key))
@@ -190,8 +193,12 @@ class TextTask:
             own = [output for output in outputs if output.player == player]
             for output in own:
                 heading = f"Player {player}" + (f", round {output.round}" if rounds > 1 else "")
-                blocks.append(f"[{heading}]\n{output.text or f'(no {self.product} was handed in)'}")
+                text = output.text or f"(no {self.product} was handed in)"
+                blocks.append(f"[{heading}]\n{_FORGED.sub('(', text)}")
         return "\n\n".join(blocks)
 
+
+_FORGED = re.compile(r"^[ \t]*\[(?=\s*player\s*\d)", re.IGNORECASE | re.MULTILINE)
+"""The heading of another player's output, written by a player into its own."""
 
 _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False)
