@@ -34,14 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.words += more
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
     except SpyRLError as error:
         print(f"spyrl: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("spyrl: interrupted; a run goes on from its newest checkpoint with --resume", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # nobody reads on, as in ``spyrl options | head``; what is left goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -119,13 +120,11 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     saved, preset = run.read_config()
     config = config_of(merged(saved, changes), "settings")
     before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
-    missing = object()  # what is below an optional group that is not there
     for key in {**after, **before}:
-        was, wanted = before.get(key, missing), after.get(key, missing)
+        was, wanted = before.get(key), after.get(key)
         if was != wanted and (key == "run.seed" or not key.startswith(_CHANGEABLE)):
-            was, wanted = ("not set" if value is missing else repr(value) for value in (was, wanted))
             raise UsageError(
-                f"{key} is {was} in {run.config_path} and {wanted} on the command line; a run goes on as it began: "
+                f"{key} is {was!r} in {run.config_path} and {wanted!r} on the command line; a run goes on as it began: "
                 "leave the setting out, or start another run"
             )
     return config, run, preset

