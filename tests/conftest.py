@@ -12,6 +12,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 from hypothesis import settings
+
 from tiny import make_tiny_model
 
 settings.register_profile("default", deadline=None, max_examples=60)

@@ -229,7 +229,7 @@ def test_as_a_program_that_trains(recipe: Path, workplace: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")  # no other library has a word in it
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", done.stdout)
-    assert "1 iterations done" in done.stdout
+    assert "1 iteration done" in done.stdout
     assert (workplace / "runs" / "tiny" / "model" / "config.json").is_file()
 
 
@@ -755,7 +755,7 @@ def test_a_disk_too_small_is_noticed_before_the_run(
     monkeypatch.setattr(RunFolder, "free_bytes", lambda self: 300_000)
     said = spyrl("train", recipe, "run.name=mine")
     assert said.code == 1
-    for part in ("runs/mine", "GB free", "run.folder", "run.keep=1"):
+    for part in ("runs/mine", "MB free", "run.folder", "run.keep=1"):
         assert part in said.problem
     assert not Path("runs").exists()
 

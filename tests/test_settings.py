@@ -84,7 +84,7 @@ def test_a_missing_key_is_named() -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("game.players=many", "game.players should be a valid integer, unable to parse"),
+        ("game.players=many", "game.players should be a valid integer, not 'many'"),
         ("game.players=4.5", "game.players should be a valid integer, got a number with a fractional part, not 4.5"),
         ("game.players=null", "game.players should be a valid integer, not None"),
         ("game.players=[4]", "game.players should be a valid integer, not [4]"),
@@ -103,7 +103,7 @@ def test_a_missing_key_is_named() -> None:
         ("training.lr=.nan", "training.lr should be a finite number, not nan"),
         ("training.lr=nan", "training.lr should be a finite number, not nan"),
         ("training.kl=.inf", "training.kl should be a finite number, not inf"),
-        ("run.log=wandb", "run.log should be a valid list, not 'wandb'"),
+        ("run.log=nobody", "run.log.0 should be 'tensorboard', 'wandb' or 'trackio', not 'nobody'"),
         ("run.log=[wandb, nobody]", "run.log.1 should be 'tensorboard', 'wandb' or 'trackio', not 'nobody'"),
         ("training.adam_betas=[0.9]", "training.adam_betas.1 is missing"),
         ("training.adam_betas=[0.9, b]", "training.adam_betas.1 should be a valid number"),

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"spyrl: {where}{error.strerror or error}; a run goes on with --resume", file=sys.stderr)
+        hint = "; the run goes on with --resume" if options.run is _train else ""
+        print(f"spyrl: {where}{error.strerror or error}{hint}", file=sys.stderr)
         return 1
     return code
 

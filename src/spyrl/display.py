@@ -107,12 +107,12 @@ _HEADER = "  iter  stage       found  n/a   bad  spy     civ    length  kl      
 
 def iteration_line(metrics: dict[str, Any], total: int) -> str:
     """One line of at most 80 columns for an iteration."""
-    lengths = f"{_short(metrics.get('length/spy', 0), '.0f')}/{_short(metrics.get('length/civilian', 0), '.0f')}"
+    lengths = f"{_short(metrics.get('length/spy'), '.0f')}/{_short(metrics.get('length/civilian'), '.0f')}"
     return (
         f"{metrics['iteration'] + 1:>3}/{total:<3} {metrics['stage']:<11}"
         f"{_percent(metrics.get('detection/accuracy')):>5} {_percent(metrics.get('detection/abstained')):>5}"
-        f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy', 0), '+z.3f')}"
-        f"  {_short(metrics.get('reward/civilian', 0), '+z.3f')}  {lengths:<7} {_short(metrics.get('kl', 0), 'z.5f')}"
+        f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy'), '+z.3f'):>6}"
+        f"  {_short(metrics.get('reward/civilian'), '+z.3f'):>6}  {lengths:<7} {_short(metrics.get('kl'), 'z.5f')}"
         f" {metrics['seconds/total']:.0f}"
     )
 
@@ -135,9 +135,10 @@ def show_summary(console: Console, run: RunFolder, config: Config, first: dict[s
         (run.metrics_path, "one line an iteration"),
         (run.checkpoints, "to go on: --resume training.iterations=N"),
     ):
-        rows.add_row(str(path), Text(what, style="dim"))
-    iterations = config.training.iterations
-    console.print(Panel(rows, title=f"{iterations} iterations done", title_align="left", expand=False))
+        rows.add_row(Text(str(path), overflow="fold"), Text(what, style="dim"))
+    done = config.training.iterations
+    title = f"{done} iteration{'s' if done > 1 else ''} done"
+    console.print(Panel(rows, title=title, title_align="left", expand=False))
     console.print("Next:")
     for command, what in (
         (f"spyrl play model.path={run.model}", "the trained model plays one game"),
@@ -228,8 +229,10 @@ def _ballot_line(ballot: Ballot, number: int, spy: int | None) -> Text:
     return line
 
 
-def _short(value: float, form: str) -> str:
-    """The number in at most 7 characters: in powers of ten where ``form`` would make it longer."""
+def _short(value: float | None, form: str) -> str:
+    """The number in at most 7 characters, in powers of ten where ``form`` would make it longer; – if not known."""
+    if value is None:
+        return "–"
     text = format(value, form)
     return text if len(text) <= 7 or abs(value) < 1 else format(value, "+.0e" if form.startswith("+") else ".2g")
 

@@ -172,10 +172,13 @@ def _fields_by_key(kind: type, data: Any, where: str, path: tuple[str, ...]) -> 
 
 
 def _as_meant(value: Any, hint: Any, where: str, path: tuple[str, ...]) -> Any:
-    """YAML takes some names for numbers and dates, and ``yes`` for a truth that Python would count as 1."""
+    """What a person meant: YAML takes some names for numbers and dates, and ``yes`` for a truth that Python would
+    count as 1; and one name may stand for a list of one."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
         raise UsageError(f"{where}: {'.'.join(path)} should be a number, not {value!r}")
+    if isinstance(value, str) and str not in kinds and any(typing.get_origin(kind) is list for kind in kinds):
+        return [value]
     if str in kinds and isinstance(value, int | float | datetime.date) and not isinstance(value, bool):
         return str(value)
     return value
@@ -200,6 +203,7 @@ def _problem(kind: type, problem: Any, where: str) -> str:
             at = fields.get(part)
     key = ".".join(path) or "settings"
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    message = message.split(", unable to")[0]
     given = problem["input"]
     if problem["type"] == "missing":
         return f"{where}: {key} is missing"

@@ -264,7 +264,7 @@ def test_a_disk_without_room_is_found_before_any_work(tmp_path: Path, tiny_model
     monkeypatch.setattr(RunFolder, "free_bytes", lambda self: 100_000)
     config = tiny_config(tmp_path, tiny_model)
     run = RunFolder(tmp_path / "runs" / "tiny")
-    with pytest.raises(SpyRLError, match=r"0\.0 GB free, and the run needs about 0\.0 GB .*run\.keep=1"):
+    with pytest.raises(SpyRLError, match=r"there are 0 MB free .*needs about 1 MB .*run\.keep=1"):
         train(config, run, Onlooker(), preset="tiny")
     assert not run.path.exists()
 

@@ -234,7 +234,8 @@ class Corpus:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.items())
         return UsageError(
             f"No document is long enough in {where} ({reasons}): corpus.min_words={self.settings.min_words}, "
-            f"corpus.min_tokens={self.settings.min_tokens}, and documents are cut at {self._max_tokens:,} tokens."
+            f"corpus.min_tokens={self.settings.min_tokens}, and documents are cut at {self._max_tokens:,} tokens "
+            "(the least of corpus.max_tokens and what game.max_prompt_tokens leaves)."
         )
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -116,7 +117,7 @@ class RunFolder:
             self.games.mkdir(exist_ok=True)
             write_games(self.games_path(iteration), replays)
             with self.metrics_path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"iteration": iteration, **metrics}, ensure_ascii=False) + "\n")
+                file.write(_line({"iteration": iteration, **metrics}))
         except OSError as error:
             raise SpyRLError(
                 f"cannot record iteration {iteration} in {self.path}: {error.strerror or error}; what was recorded "
@@ -137,9 +138,9 @@ class RunFolder:
 
     def forget_from(self, iteration: int) -> None:
         """Take back what was recorded from ``iteration`` on: a resumed run plays it again."""
-        kept = [json.dumps(line, ensure_ascii=False) for line in self.read_metrics() if line["iteration"] < iteration]
+        kept = [_line(metrics) for metrics in self.read_metrics() if metrics["iteration"] < iteration]
         if self.metrics_path.exists():
-            write_atomically(self.metrics_path, "".join(line + "\n" for line in kept))
+            write_atomically(self.metrics_path, "".join(kept))
         for path in self.games.glob("iteration-*.parquet"):
             if int(path.stem.removeprefix("iteration-")) >= iteration:
                 path.unlink()
@@ -192,11 +193,20 @@ def versions() -> dict[str, str]:
 def write_atomically(path: Path, text: str) -> None:
     """Write a file that is there whole or not at all, also after a power cut."""
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _line(metrics: Mapping[str, Any]) -> str:
+    """A line of ``metrics.jsonl``; what is no number is null, since JSON knows no NaN."""
+    known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in metrics.items()}
+    return json.dumps(known, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _numbered(parent: Path, stem: str, number: int) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from spyrl.errors import UsageError
+from spyrl.errors import SpyRLError, UsageError
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.settings import Tracker
 
@@ -75,7 +75,10 @@ class _WandbLike:
             options |= {"dir": str(run.path), "id": run.path.name, "resume": "allow"}
         else:
             options |= {"resume": "allow"}
-        self._library.init(**options)
+        try:
+            self._library.init(**options)
+        except Exception as error:  # the services' own errors are many
+            raise SpyRLError(f"run.log: {name} cannot be started: {error}") from error
 
     def log(self, metrics: Mapping[str, Any], iteration: int) -> None:
         self._library.log(_numbers(metrics), step=iteration)

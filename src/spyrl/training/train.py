@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +59,8 @@ def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
     need = checkpoint_bytes(learner) * (1 + (config.run.keep or 2)) + checkpoint_bytes(learner) // 3
     if room < need:
         raise SpyRLError(
-            f"{run.path} has {room / 1e9:.1f} GB free, and the run needs about {need / 1e9:.1f} GB for its checkpoints "
-            "and model; make room, set run.folder to another disk, or run.keep=1"
+            f"there are {room / 1e6:,.0f} MB free for {run.path}, and the run needs about {need / 1e6:,.0f} MB for its "
+            "checkpoints and model; make room, set run.folder to another disk, or run.keep=1"
         )
     watcher.say(f"{corpus.description}; task {task.name}")
     return Setup(config, task, corpus, performer, detector, learner, run, watcher)
@@ -76,37 +76,44 @@ def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resu
     setup = prepare(config, run, watcher)
     if not resume:
         run.create()
+        try:
+            run.write_config(plain(config), preset)
+        except SpyRLError:
+            run.path.rmdir()  # so that the name is free again
+            raise
     with run.locked():
         return _train(setup, preset, resume)
 
 
 def _train(setup: Setup, preset: str, resume: bool) -> Result:
     config, run, watcher = setup.config, setup.run, setup.watcher
-    run.write_config(plain(config), preset)
     run.checkpoints.mkdir(exist_ok=True)
     checkpoint = newest_checkpoint(run.checkpoints) if resume else None
     state = load_checkpoint(checkpoint, setup.learner) if checkpoint else State()
     if resume:
+        run.write_config(plain(config), preset)
         run.forget_from(state.iteration)
         watcher.say(f"going on from iteration {state.iteration}")
-    trackers = open_trackers(config.run.log or [], run, plain(config), state.iteration)
     settings = config.run
-    with _interrupts(watcher) as interrupted:
+    with ExitStack() as stack:
+        interrupted = stack.enter_context(_interrupts(watcher))
+        trackers = open_trackers(settings.log or [], run, plain(config), state.iteration)
+        for tracker in trackers:
+            stack.callback(tracker.close)
         while state.iteration < config.training.iterations:
             state, metrics = run_iteration(setup, state)
             watcher.iteration({"iteration": state.iteration - 1, **metrics})
             for tracker in trackers:
                 tracker.log(metrics, state.iteration - 1)
             last = state.iteration == config.training.iterations
-            if last or interrupted.stop or state.iteration % settings.checkpoint_every == 0:
+            due = last or interrupted.stop or state.iteration % settings.checkpoint_every == 0
+            if due:
                 watcher.phase("checkpoint")
                 save_checkpoint(run.checkpoints, setup.learner, state, settings.keep)
             if not metrics["games/played"]:
                 raise SpyRLError(f"no game of iteration {state.iteration - 1} could be played (reasons above)")
-            if interrupted.stop and not last:
+            if interrupted.stop and due and not last:
                 break
-    for tracker in trackers:
-        tracker.close()
     finished = state.iteration >= config.training.iterations
     if finished:
         watcher.phase("model")
