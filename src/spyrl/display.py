@@ -174,7 +174,7 @@ def show_game(console: Console, game: Game, product: str = "output") -> None:
         table.add_column(column, justify="left" if column == "role" else "right")
     for player, votes, reward in zip(deal.numbers, game.tally.votes, game.performing_rewards, strict=True):
         style = "red" if player == deal.spy else ""
-        table.add_row(str(player), deal.role(player), str(votes), f"{reward:+.3f}", style=style)
+        table.add_row(str(player), deal.role(player), str(votes), f"{reward:+z.3f}", style=style)
     console.print(table)
     console.print(f"{game.tally.abstained} abstained, {game.tally.invalid} could not be read; {_outcome(game)}")
 
