@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spyrl.cli import _parser, _split
+from spyrl.cli import _parser, _split, main
 from spyrl.config import Config, load_config, preset_names
+from spyrl.game import INVALID
 from spyrl.play import play_one
 from spyrl.settings import check_keys, options, read_overrides
 from spyrl.tasks import load_task
@@ -95,3 +96,15 @@ def test_the_python_task_of_the_documentation_is_played(
     (tmp_path / "flat.py").write_text(block("python", "flat.py"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     play_small("flat.py", tiny_model)
+
+
+def test_every_metric_of_a_run_is_documented(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["game.max_tokens=8", "game.max_prompt_tokens=9000", "training.games=2", "training.iterations=1"]
+    assert main(["train", f"model.path={tiny_model}", "run.name=r", *small]) == 0
+    (line,) = (tmp_path / "runs" / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    table = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").split("What to watch")[0]
+    documented = {name for row in table.splitlines() if row.startswith("|") for name in re.findall("`([^`]+)`", row)}
+    documented |= {f"detection/invalid/{outcome}" for outcome in INVALID}
+    documented |= {f"detection/votes/player_{number}" for number in range(1, 6)}
+    assert set(json.loads(line)) - documented == set()

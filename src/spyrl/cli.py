@@ -102,7 +102,14 @@ def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 # What may change when a run goes on; anything else would make another run of it.
-_CHANGEABLE = ("training.iterations", "run.", "model.device", "model.batch_tokens", "model.lora.merge")
+_CHANGEABLE = (
+    "training.iterations",
+    "training.batch_tokens",
+    "run.",
+    "model.device",
+    "model.batch_tokens",
+    "model.lora.merge",
+)
 
 
 def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolder, str]:
