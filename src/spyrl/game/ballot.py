@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Outcome = Literal[
     "vote",
@@ -25,15 +25,7 @@ Outcome = Literal[
 ]
 """``vote`` and ``abstained`` are readable; every other outcome is an invalid ballot, scored as wrong."""
 
-INVALID: tuple[Outcome, ...] = (
-    "empty",
-    "no_box",
-    "unclosed",
-    "unreadable",
-    "ambiguous",
-    "out_of_range",
-    "self_vote",
-)
+INVALID: tuple[Outcome, ...] = tuple(outcome for outcome in get_args(Outcome) if outcome not in ("vote", "abstained"))
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _ABSTENTIONS = frozenset(
@@ -59,7 +51,7 @@ class Ballot:
     @property
     def valid(self) -> bool:
         """Whether the answer could be read: a vote or an abstention."""
-        return self.outcome in ("vote", "abstained")
+        return self.outcome not in INVALID
 
 
 def read_ballot(text: str, *, players: int, voter: int | None = None, self_vote: bool = True) -> Ballot:
