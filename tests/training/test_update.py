@@ -506,3 +506,12 @@ def test_the_step_is_taken_at_the_iterations_rate(sharp: Path):
     assert statistics.lr == 0.2
     (found,) = learner.optimizers["shared"].gradients
     assert distance(before - weights_of(learner), 0.2 * found) < 1e-4
+
+
+def test_an_update_leaves_torchs_generator_alone(tmp_path: Path) -> None:
+    learner = make_learner(
+        load_model(ModelSettings(path=str(make_tiny_model(tmp_path / "m"))), trainable=True), TrainingSettings(), 1.0
+    )
+    before = torch.get_rng_state()
+    update(learner, [Trajectory(0, "detection", "detector", (1, 2), (3,), (), (), 1.0)], iteration=0, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,29 +102,29 @@ def update(
     settings = learner.settings
     model = learner.loaded.model
     model.train()
-    torch.manual_seed(named_seed(seed, iteration, "dropout"))  # the one thing that torch draws from its own generator
     stages = {trajectory.stage for trajectory in trajectories}
     optimizer = learner.optimizers.get("shared") or learner.optimizers[stages.pop()]
     lr = learning_rate(settings, iteration)
     for group in optimizer.param_groups:
         group["lr"] = lr
     several = settings.epochs * settings.minibatches > 1
-    old = _logprobs(learner, trajectories) if several else None
     sums = _Sums()
     steps = 0
-    for epoch in range(settings.epochs):
-        for minibatch in _minibatches(trajectories, settings.minibatches, seed, iteration, epoch):
-            optimizer.zero_grad(set_to_none=True)
-            _accumulate(learner, trajectories, minibatch, old, sums, on_tokens)
-            norm = torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm)
-            if not torch.isfinite(norm):
-                raise SpyRLError(
-                    f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); its step was not taken. "
-                    "Lower training.lr, or set model.dtype=float32"
-                )
-            optimizer.step()
-            sums.norm += float(norm)
-            steps += 1
+    with _named_dropout(learner, seed, iteration):
+        old = _logprobs(learner, trajectories) if several else None
+        for epoch in range(settings.epochs):
+            for minibatch in _minibatches(trajectories, settings.minibatches, seed, iteration, epoch):
+                optimizer.zero_grad(set_to_none=True)
+                _accumulate(learner, trajectories, minibatch, old, sums, on_tokens)
+                norm = torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm)
+                if not torch.isfinite(norm):
+                    raise SpyRLError(
+                        f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); its step was not "
+                        "taken. Lower training.lr, or set model.dtype=float32"
+                    )
+                optimizer.step()
+                sums.norm += float(norm)
+                steps += 1
     optimizer.zero_grad(set_to_none=True)
     count = max(sums.tokens, 1)
     return UpdateStatistics(
@@ -151,6 +151,15 @@ def learning_rate(settings: TrainingSettings, iteration: int) -> float:
     if settings.schedule == "linear":
         return settings.lr * max(1 - done, 0.0)
     return settings.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+@contextmanager
+def _named_dropout(learner: Learner, seed: int, iteration: int) -> Iterator[None]:
+    """Dropout draws from torch's global generators: give them this iteration's seed, and their own state back."""
+    device = learner.loaded.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(named_seed(seed, iteration, "dropout"))
+        yield
 
 
 @dataclass
