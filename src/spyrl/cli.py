@@ -7,7 +7,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Waiting threads must not spin: generation on shared cores slows down tenfold. Read when torch starts.
@@ -114,15 +113,14 @@ _CHANGEABLE = (
 
 def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolder, str]:
     """The configuration of the run to go on with, and its folder."""
-    from spyrl.config import DEFAULT_PRESET, Config, config_of
+    from spyrl.config import DEFAULT_PRESET, Config, config_of, file_layer
     from spyrl.runs.folder import find_run
     from spyrl.runs.settings import RunSettings
-    from spyrl.settings import build, check_keys, merged, plain, read_overrides, read_yaml
+    from spyrl.settings import build, check_keys, merged, plain, read_overrides
 
     changes = read_overrides(words)
     check_keys(Config, changes, "command line")
-    layer = read_yaml(Path(source).expanduser()) if source and source.endswith((".yaml", ".yml")) else {}
-    check_keys(Config, layer, str(source))
+    layer = file_layer(source or DEFAULT_PRESET) or {}
     named = build(RunSettings, merged(layer.get("run") or {}, changes.get("run") or {}), "run")
     run = find_run(named.name, named.folder, source or DEFAULT_PRESET)
     saved, preset = run.read_config()

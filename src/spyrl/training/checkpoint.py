@@ -11,13 +11,12 @@ import os
 import shutil
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from spyrl.errors import SpyRLError
+from spyrl.errors import SpyRLError, first_line
 from spyrl.runs.folder import write_atomically
 from spyrl.training.learner import Learner
 from spyrl.training.state import State
@@ -119,5 +118,5 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _reason(error: Any) -> str:
-    return getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or first_line(error)
