@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import spyrl.runs.folder as spyrl_folder
 from spyrl.cli import main
-from spyrl.config import Config, config_of, preset_text
+from spyrl.config import DEFAULT_PRESET, Config, config_of, preset_text
 from spyrl.policy.server import ServerPolicy
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.games import read_games
@@ -302,10 +302,29 @@ def test_what_is_printed_while_training_fits_80_columns(spyrl: Spyrl, recipe: Pa
     lines = said.out.splitlines()
     assert all(cell_len(line) <= 80 for line in lines)
     assert lines[0].endswith("tiny.yaml → runs/mine")
-    line = re.compile(r" +[12]/2 +detection +\d+% +\d+% +0%  [+-]0\.\d{3}  [+-]0\.\d{3}  \d+/\d+ +0\.\d{5} \d+")
+    line = re.compile(r" +[12]/2 +detection +\d+% +\d+% +0%  [+-]0\.\d{3}  [+-]0\.\d{3}  \d+/\d+ +0\.\d{5} \d+(\.\d)?")
     assert len([each for each in lines if line.fullmatch(each)]) == 2
     for part in ("150 documents from bundled:writing", "runs/mine/model", "runs/mine/games", "--resume", "spyrl play"):
         assert part in said.out
+
+
+def test_a_measured_run_leaves_a_curve_and_shows_what_changed(spyrl: Spyrl, small: tuple[str, ...]) -> None:
+    measured = ("training.evaluation.every=2", "training.evaluation.documents=4")
+    words = ("writing-smollm2", "task=ledger", *small, *measured, "run.name=mine")
+    said = spyrl("train", *words, "training.iterations=2")
+    assert (said.code, said.err) == (0, "")
+    assert re.search(r"^  unseen documents: quality \d\.\d\d → ", said.out, re.MULTILINE)
+    assert "quality on unseen documents" in said.out
+    assert all(cell_len(line) <= 80 for line in said.out.splitlines())
+    run = Path("runs/mine")
+    assert {"curve.png", "held_out/start.jsonl", "held_out/iteration-00001.jsonl"} <= files(run)
+    drawn = (run / "curve.png").read_bytes()
+    (run / "curve.png").unlink()
+    again = spyrl("train", "--resume", "run.name=mine", "training.iterations=3")
+    assert (again.code, again.err) == (0, "")
+    start = re.compile(r"unseen documents:? (quality \d\.\d\d) → ")
+    assert start.findall(again.out)[0] == start.findall(said.out)[0]
+    assert (run / "curve.png").read_bytes() != drawn
 
 
 @pytest.mark.parametrize("task", ["writing", "math", "summarization"])
@@ -385,7 +404,8 @@ def test_a_finished_run_that_goes_on_has_nothing_to_do(spyrl: Spyrl, mine: Path)
     ],
 )
 def test_ways_to_ask_for_the_same_run(spyrl: Spyrl, mine: Path, words: tuple[str, ...]) -> None:
-    mine.rename("runs/writing-smollm2")
+    named = any("writing-smollm2" in word for word in words)
+    mine.rename("runs/writing-smollm2" if named else f"runs/{DEFAULT_PRESET}")
     said = spyrl("train", *words)
     assert (said.code, said.err) == (0, "")
     assert "going on from iteration 2" in said.out

@@ -12,6 +12,7 @@ from spyrl.config import (
     Config,
     as_yaml,
     config_of,
+    default_preset,
     load_config,
     preset_names,
     preset_text,
@@ -40,7 +41,7 @@ def mine(tmp_path: Path) -> str:
     return str(path)
 
 
-def problem_of(source: str = DEFAULT_PRESET, *words: str) -> str:
+def problem_of(source: str | None = None, *words: str) -> str:
     with pytest.raises(UsageError) as caught:
         load_config(source, words)
     return str(caught.value)
@@ -78,7 +79,7 @@ def test_a_file_may_be_empty(tmp_path: Path) -> None:
     assert config.training == Config().training
 
 
-@pytest.mark.parametrize("task", [name for name in TASKS if name != "summarization"])
+@pytest.mark.parametrize("task", ["writing", "math"])
 def test_another_task_replaces_the_files_corpus_and_degradation_and_nothing_else(mine: str, task: str) -> None:
     before, after = plain(load_config(mine)), plain(load_config(mine, [f"task={task}"]))
     own = plain(load_config(overrides=[f"task={task}"]))
@@ -98,7 +99,8 @@ def test_another_task_on_the_command_line_takes_corpus_and_degradation_from_ther
 
 def test_the_same_task_on_the_command_line_changes_nothing(mine: str) -> None:
     assert load_config(mine, ["task=summarization"]) == load_config(mine)
-    assert load_config(overrides=["task=writing"]) == load_config()
+    assert load_config("writing-smollm2", ["task=writing"]) == load_config("writing-smollm2")
+    assert load_config(overrides=["task=ledger"]) == load_config()
 
 
 def test_a_file_without_a_task_is_for_writing(tmp_path: Path) -> None:
@@ -142,6 +144,32 @@ def test_an_unknown_task_or_preset_names_the_nearest() -> None:
 def test_the_default_preset_is_there() -> None:
     assert DEFAULT_PRESET in preset_names()
     assert load_config() == load_config(DEFAULT_PRESET)
+
+
+@pytest.mark.parametrize(
+    ("words", "preset"),
+    [
+        ([], "ledger"),
+        (["training.iterations=3", "task=ledger"], "ledger"),
+        (["model.path=bundled:ledger-2", "corpus.split=test"], "ledger"),
+        (["task=math"], "writing-smollm2"),
+        (["corpus.path=notes.jsonl"], "writing-smollm2"),
+        (["model.path=some/model"], "writing-smollm2"),
+        (["model.server=http://localhost/v1"], "writing-smollm2"),
+    ],
+)
+def test_the_preset_where_none_is_named(words: list[str], preset: str) -> None:
+    assert default_preset(words) == preset
+
+
+def test_held_out_documents_are_never_trainings_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("", encoding="utf-8")
+    on = "training.evaluation.every=5"
+    assert "training.evaluation needs documents of its own" in problem_of("writing-smollm2", on)
+    assert "training.evaluation needs documents of its own" in problem_of("writing-smollm2", on, f"corpus.path={file}")
+    assert load_config("writing-smollm2", [on, f"corpus.path={file}", "training.evaluation.path=other.jsonl"])
+    assert load_config("writing-smollm2", [on, "corpus.path=euclaise/writingprompts"])
     assert preset_names() == sorted(set(preset_names()))
 
 
@@ -177,10 +205,15 @@ def test_a_preset_written_out_whole_is_the_same_configuration(name: str, tmp_pat
 @pytest.mark.parametrize("name", preset_names())
 @pytest.mark.parametrize("task", TASKS)
 def test_every_preset_plays_every_task(name: str, task: str) -> None:
-    config = load_config(name, [f"task={task}"])
+    if name == "ledger" and task != "ledger":
+        assert "knows the words of task ledger only" in problem_of(name, f"task={task}")
+        language_model = ["model.path=smollm2"]
+    else:
+        language_model = []
+    config = load_config(name, [f"task={task}", *language_model])
     assert config.task == task
     if load_config(name).task != task:
-        assert config.corpus.path == f"bundled:{task}"
+        assert config.corpus.path == ("generated:ledger" if task == "ledger" else f"bundled:{task}")
         assert config.game.degradation.fraction == TASKS[task].defaults["game"]["degradation"]["fraction"]
 
 
@@ -250,4 +283,4 @@ def test_settings_that_contradict_each_other(words: list[str], says: str) -> Non
     ],
 )
 def test_settings_that_go_together(words: list[str]) -> None:
-    assert load_config(overrides=words) != load_config()
+    assert load_config("writing-smollm2", words) != load_config("writing-smollm2")

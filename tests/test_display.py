@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from spyrl.config import Config
-from spyrl.display import RunDisplay, iteration_line, show_game, show_prompts, show_summary
+from spyrl.display import RunDisplay, iteration_line, measured_line, show_game, show_prompts, show_summary
 from spyrl.game import Ballot, Deal, Document, Game, Output, RoleBaselines
 from spyrl.game.settings import GameSettings
 from spyrl.play import Detected, Performed, Played, Settled, settle
@@ -39,6 +40,21 @@ METRICS: dict[str, Any] = {
     "gate/switched": "accuracy",
     "seconds/total": 43.4,
 }
+START = {
+    "start/quality/greedy": 0.5558,
+    "start/quality/sampled": 0.668,
+    "start/frozen/detection": 0.48,
+    "start/strength/civilian": 0.48,
+    "start/strength/spy": 0.52,
+}
+END = {
+    "quality/greedy": 0.9953,
+    "quality/sampled": 0.937,
+    "frozen/detection": 0.72,
+    "strength/civilian": 0.885,
+    "strength/spy": 0.935,
+}
+MEASURED: list[dict[str, Any]] = [METRICS | START, METRICS | {"iteration": 1} | END]
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 
@@ -86,7 +102,10 @@ REASONED = (
 
 
 def test_an_iteration_in_a_line() -> None:
-    assert iteration_line(METRICS, 100) == ("  1/100 detection    28%   12%   0%  -0.062  +0.016  97/89   0.00123 43")
+    line = "  1/100 detection    28%   12%   0%  -0.062  +0.016  97/89   0.00123 "
+    assert iteration_line(METRICS, 100) == line + "43"
+    for seconds, shown in ((0.04, "0.0"), (9.94, "9.9"), (9.96, "10"), (10.4, "10")):
+        assert iteration_line(METRICS | {"seconds/total": seconds}, 100) == line + shown
 
 
 @given(
@@ -128,7 +147,7 @@ def run_through(console: Console, config: Config) -> None:
     with RunDisplay(console, config) as display:
         display.say("loading tiny on cpu")
         for iteration in (0, 1):
-            for phase in ("deal", "perform", "detect", "settle", "update", "record"):
+            for phase in ("deal", "perform", "detect", "settle", "update", "measure", "record"):
                 display.phase(phase)
                 display.tokens(12)
             display.iteration(METRICS | {"iteration": iteration, "gate/switched": "accuracy" if iteration else ""})
@@ -160,7 +179,7 @@ def test_on_a_terminal_a_run_has_a_live_line() -> None:
     run_through(console, replace(Config(), training=replace(Config().training, iterations=2, games=4)))
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(console))
     live = text[text.rindex("2/2") :]
-    for part in ("8 games", "0 s left", "something new", "spy found 28%"):
+    for part in ("8 games", "0 s left", "something new", "spy found 28%", "length 97/89"):
         assert part in live
     assert "24 tokens" not in live  # a phase counts its own
     assert text.count("-0.062") == 2
@@ -178,11 +197,12 @@ def test_the_live_line_is_taken_away_when_a_run_breaks() -> None:
 
 
 @pytest.mark.parametrize("width", [20, 40, 200])
-def test_any_width_will_do(width: int) -> None:
+def test_any_width_will_do(width: int, tmp_path: Path) -> None:
     console = terminal(width)
     run_through(console, Config())
     show_game(console, game(*REASONED))
-    show_summary(console, RunFolder(Path("runs/mine")), Config(), METRICS, METRICS)
+    show_summary(console, RunFolder(Path("runs/mine")), Config(), [METRICS, METRICS], "ledger")
+    show_summary(console, measured_run(tmp_path), Config(), MEASURED, "ledger")
     assert "detection" in shown(console)
 
 
@@ -190,22 +210,164 @@ def test_the_summary_names_every_part_of_the_run_and_what_changed() -> None:
     console = plain_console(120)
     run = RunFolder(Path("runs/mine"))
     last = METRICS | {"detection/accuracy": 0.75, "length/spy": 101.0}
-    show_summary(console, run, Config(), METRICS, last)
+    show_summary(console, run, Config(), [METRICS, last], "ledger")
     text = shown(console)
     for path in (run.model, run.games, run.metrics_path, run.checkpoints):
         assert str(path) in text
     assert "28% → 75%" in text
     assert "97 → 101" in text
-    assert "spyrl play model.path=runs/mine/model" in text
+    assert "spyrl play ledger model.path=runs/mine/model" in text
+    assert "unseen" not in text
+    assert "curve" not in text
     assert not CONTROL.search(text)
 
 
 def test_the_summary_of_a_run_without_a_spy() -> None:
     console = plain_console()
     bare = {"iteration": 0, "stage": "performing", "length/civilian": 5.0}
-    show_summary(console, RunFolder(Path("runs/mine")), Config(), bare, bare)
+    show_summary(console, RunFolder(Path("runs/mine")), Config(), [bare, bare], "ledger")
     assert "5 → 5" in shown(console)
     assert "found the spy" not in shown(console)
+
+
+# A measured run
+
+
+def measured_run(
+    folder: Path, before: Sequence[str | None] = ("?", "b", "?", "?"), quality: Sequence[float] | None = (0, 1, 0, 0)
+) -> RunFolder:
+    """A run with held-out outputs for documents of two lines: the first is learnt, the second was known."""
+    run = RunFolder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for iteration, outputs in ((None, before), (1, ["b"] * len(before))):
+        run.write_held_out(
+            iteration,
+            [
+                {
+                    "document": f"{number}: a\n{number}: b",
+                    "output": first and f"{number}: {first}\n{number}: b",
+                    "quality": {} if quality is None else {"f1": quality[number]},
+                }
+                for number, first in enumerate(outputs)
+            ],
+        )
+    return run
+
+
+def test_a_measurement_is_told_of_in_a_line_below_the_iteration() -> None:
+    assert measured_line(*MEASURED) == (
+        "  unseen documents: quality 0.56 → 0.99, sampled 0.67 → 0.94, frozen 48% → 72%"
+    )
+    unknown = [{key: value for key, value in each.items() if "quality" not in key} for each in MEASURED]
+    assert measured_line(*unknown) == ("  unseen documents: frozen 48% → 72%, civilians 48% → 88%, spies 52% → 94%")
+    perfect = dict.fromkeys(START, 1.0), dict.fromkeys(END, 1.0)
+    assert cell_len(measured_line(*perfect)) <= 80
+    assert "quality 1.00 → 1.00" in measured_line(*perfect)
+    assert measured_line(METRICS, METRICS) == ""
+
+
+def test_measurements_are_shown_as_a_run_goes_on() -> None:
+    console = plain_console()
+    with RunDisplay(console, Config()) as display:
+        for metrics in MEASURED:
+            display.iteration(metrics)
+    lines = shown(console).splitlines()
+    assert [line.split()[0] for line in lines] == ["iter", "1/100", "the", "2/100", "unseen", "the"]
+    assert lines[4] == measured_line(*MEASURED)
+
+
+def test_a_run_that_goes_on_is_compared_with_its_own_start() -> None:
+    console = terminal()
+    with RunDisplay(console, Config(), MEASURED[0]) as display:
+        display.iteration(MEASURED[1] | {"iteration": 7})
+        display.phase("measure")
+    text = shown(console)
+    assert "quality 0.56 → 0.99" in text
+    assert "quality 0.99" in text[text.rindex("measuring") :]
+
+
+def test_the_summary_of_a_measured_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    console = plain_console()
+    run = measured_run(Path("runs/mine"))
+    show_summary(console, run, Config(), MEASURED, "ledger")
+    text = shown(console)
+    assert "quality on unseen documents 0.56 → 0.99, never shown to training" in text
+    told = dict(re.findall(r"│ (\S.*?)  +(\S+ → \S+) ", text))
+    assert told == {
+        "quality of sampled outputs": "0.67 → 0.94",
+        "detectors on games by the starting model": "48% → 72%",
+        "starting detectors find the starting spy among new civilians": "48% → 88%",
+        "starting detectors miss the new spy among starting civilians": "52% → 94%",
+        "spy's output, tokens": "97 → 97",
+        "civilians' output, tokens": "89 → 89",
+    }
+    for path in (run.model, run.metrics_path, run.curve, run.held_out):
+        assert f"│ {path} " in text
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
+    assert not CONTROL.search(text)
+
+
+def test_a_measured_run_without_known_quality_boasts_of_none(tmp_path: Path) -> None:
+    console = plain_console()
+    unknown = [{key: value for key, value in each.items() if "quality" not in key} for each in MEASURED]
+    show_summary(console, measured_run(tmp_path, quality=None), Config(), unknown, "ledger")
+    text = shown(console)
+    assert "quality" not in text
+    assert "●" not in text
+    assert "○ spy found in games by the starting model" in text
+    assert "✗" not in text  # nobody knows what is wrong
+    assert "0: ?" in text
+
+
+def rows_of(console: Console) -> list[list[str]]:
+    """The cells of the table of outputs."""
+    table = shown(console).partition("trained model")[2].partition("files")[0]
+    return [re.split(r"  +", line.strip()) for line in table.splitlines() if re.match(r"\d: |…|\(", line)]
+
+
+def test_outputs_before_and_after_stand_side_by_side(tmp_path: Path) -> None:
+    console = plain_console()
+    show_summary(console, measured_run(tmp_path), Config(), MEASURED, "ledger")
+    assert "unseen documents that began worse than average, before and after training" in shown(console)
+    assert rows_of(console) == [  # the second document began well: there is nothing to see
+        row
+        for number in (0, 2, 3)
+        for row in (
+            [f"{number}: a", f"{number}: ? ✗", f"{number}: b ✗"],
+            [f"{number}: b", f"{number}: b", f"{number}: b"],
+        )
+    ]
+
+
+def test_what_is_wrong_is_red(tmp_path: Path) -> None:
+    console = terminal()
+    show_summary(console, measured_run(tmp_path), Config(), MEASURED, "ledger")
+    assert "\x1b[31m0: ? ✗" in shown(console)
+
+
+def test_three_examples_are_shown_where_few_began_badly(tmp_path: Path) -> None:
+    console = plain_console()
+    run = measured_run(tmp_path, before=("?", None, "b", "b"), quality=(0, 0, 1, 1))
+    show_summary(console, run, Config(), MEASURED, "ledger")
+    assert "worse" not in shown(console)
+    assert [row[0] for row in rows_of(console)] == ["0: a", "0: b", "1: a", "1: b", "2: a", "2: b"]
+    assert "(nothing was handed in)" in shown(console)
+
+
+def test_long_outputs_are_cut_and_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    console = plain_console()
+    run = RunFolder(tmp_path)
+    for iteration in (None, 0):
+        row = {"document": "long words " * 200, "output": "\x1b[2J[red]told [/] " * 200, "quality": {"f1": 0.5}}
+        run.write_held_out(iteration, [row])
+    show_summary(console, run, Config(), MEASURED, "ledger")
+    text = shown(console)
+    assert not CONTROL.search(text)
+    assert "[red]told [/]" in text
+    assert text.count("…") == 3
+    assert len([line for line in text.splitlines() if "long words" in line]) == 8
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
 # A game

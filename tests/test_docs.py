@@ -101,10 +101,17 @@ def test_the_python_task_of_the_documentation_is_played(
 def test_every_metric_of_a_run_is_documented(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["game.max_tokens=8", "game.max_prompt_tokens=9000", "training.games=2", "training.iterations=1"]
-    assert main(["train", f"model.path={tiny_model}", "run.name=r", *small]) == 0
+    measured = ["training.evaluation.every=1", "training.evaluation.documents=4"]
+    ledger = ["writing-smollm2", "task=ledger", f"model.path={tiny_model}", "run.name=r"]
+    assert main(["train", *ledger, *small, *measured]) == 0
     (line,) = (tmp_path / "runs" / "r" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     table = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").split("What to watch")[0]
     documented = {name for row in table.splitlines() if row.startswith("|") for name in re.findall("`([^`]+)`", row)}
     documented |= {f"detection/invalid/{outcome}" for outcome in INVALID}
     documented |= {f"detection/votes/player_{number}" for number in range(1, 6)}
-    assert set(json.loads(line)) - documented == set()
+    habits = documented & {"precision", "recall", "swapped", "withheld", "plain"}
+    documented |= {f"quality/{outputs}/{name}" for outputs in ("greedy", "sampled") for name in habits}
+    assert "start/..." in documented
+    told = {name.removeprefix("start/") for name in json.loads(line)}
+    assert "strength/spy" in told
+    assert told - documented == set()

@@ -71,6 +71,26 @@ def _parser() -> argparse.ArgumentParser:
     play.add_argument("--prompts", action="store_true", help="show what players and detectors were asked, too")
     play.set_defaults(run=_play)
 
+    ledger = commands.add_parser(
+        "ledger", help="make the ledger's starting models anew", description="The ledger: a world to learn in minutes."
+    )
+    actions = ledger.add_subparsers(metavar="ACTION", required=True)
+    what = "make a starting model: the skill of restating ledgers, then bad habits; about 5 minutes"
+    start = actions.add_parser("warm-start", help=what, description=what.capitalize() + ".")
+    start.add_argument("--seed", type=int, default=0, metavar="N", help="0, 1 and 2 are those that come along")
+    start.add_argument("--to", default=None, metavar="FOLDER", help="where to write it (default ledger-N)")
+    start.set_defaults(run=_warm_start)
+
+    what = "run the paper's ablations: seeds x variants trainings, tables and curves"
+    ablate = commands.add_parser("ablate", help=what, description=what.capitalize() + " (default preset: ledger).")
+    _add_settings(ablate)
+    ablate.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings a variant (default 5)")
+    ablate.add_argument("--only", metavar="NAME[,NAME...]", help="these variants only (default: all of --list)")
+    ablate.add_argument("--jobs", type=int, metavar="N", help="trainings at a time (default: one a core)")
+    ablate.add_argument("--folder", metavar="FOLDER", help="where all is kept (default ablations/PRESET)")
+    ablate.add_argument("--list", action="store_true", help="list the variants and what they change; run nothing")
+    ablate.set_defaults(run=_ablate)
+
     what = "list the recipes, or print one with the source of every number"
     presets = commands.add_parser("presets", help=what, description=what.capitalize() + ".")
     presets.add_argument("name", nargs="?", metavar="PRESET")
@@ -113,16 +133,17 @@ _CHANGEABLE = (
 
 def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolder, str]:
     """The configuration of the run to go on with, and its folder."""
-    from spyrl.config import DEFAULT_PRESET, Config, config_of, file_layer
+    from spyrl.config import Config, config_of, default_preset, file_layer
     from spyrl.runs.folder import find_run
     from spyrl.runs.settings import RunSettings
     from spyrl.settings import build, check_keys, merged, plain, read_overrides
 
     changes = read_overrides(words)
     check_keys(Config, changes, "command line")
-    layer = file_layer(source or DEFAULT_PRESET) or {}
+    source = source or default_preset(words)
+    layer = file_layer(source) or {}
     named = build(RunSettings, merged(layer.get("run") or {}, changes.get("run") or {}), "run")
-    run = find_run(named.name, named.folder, source or DEFAULT_PRESET)
+    run = find_run(named.name, named.folder, source)
     saved, preset = run.read_config()
     config = config_of(merged(saved, changes), "settings")
     before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
@@ -145,27 +166,28 @@ def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from spyrl.config import DEFAULT_PRESET, load_config
+    from spyrl.config import default_preset, load_config
     from spyrl.runs.folder import new_run
 
     source, words = _split(options.words)
     if options.resume:
         config, run, preset = _resumed(source, words)
     else:
-        preset = source or DEFAULT_PRESET
+        preset = source or default_preset(words)
         config = load_config(preset, words)
         run = new_run(config.run, preset)
 
     from rich.console import Console
 
     from spyrl.display import RunDisplay, show_summary
+    from spyrl.figures import curve_figure, has_curve
     from spyrl.training.train import train
 
     _quiet_libraries()
     console = Console()
     first = run.read_metrics()
     console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
-    with RunDisplay(console, config) as display:
+    with RunDisplay(console, config, first[0] if first else None) as display:
         result = train(config, run, display, preset=preset, resume=options.resume)
     metrics = result.run.read_metrics()
     if not result.finished:
@@ -173,15 +195,17 @@ def _train(options: argparse.Namespace) -> int:
         folder = "" if config.run.folder == "runs" else f" run.folder={config.run.folder}"
         console.print(f"  spyrl train --resume run.name={run.path.name}{folder}", highlight=False, soft_wrap=True)
         return 0
-    show_summary(console, run, config, (first or metrics)[0], metrics[-1])
+    if has_curve(metrics):
+        curve_figure(metrics, run.curve)
+    show_summary(console, run, config, metrics, preset)
     return 0
 
 
 def _play(options: argparse.Namespace) -> int:
-    from spyrl.config import DEFAULT_PRESET, load_config
+    from spyrl.config import load_config
 
     source, words = _split(options.words)
-    config = load_config(source or DEFAULT_PRESET, words)
+    config = load_config(source, words)
     if options.game < 0:
         raise UsageError(f"--game should be 0 or more, not {options.game}")
 
@@ -200,6 +224,73 @@ def _play(options: argparse.Namespace) -> int:
     if options.prompts:
         show_prompts(console, settled)
     return 0
+
+
+def _warm_start(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from spyrl.ledger.measure import same_weights, start_quality
+    from spyrl.ledger.warm_start import warm_start
+    from spyrl.policy.models import BUNDLED, resolve
+
+    _quiet_libraries()
+    console = Console()
+    name = f"ledger-{options.seed}"
+    folder = Path(options.to or name)
+    with Progress(console=console) as progress:
+        line = progress.add_task("learning", total=None)
+
+        def on_step(step: int, steps: int, losses: dict[str, float]) -> None:
+            progress.update(line, completed=step, total=steps)
+            if step % 100 == 0 or step == steps:
+                told = " · ".join(f"{name} {value:.3f}" for name, value in losses.items())
+                progress.console.print(f"{step:>5}/{steps}  {told}", highlight=False)
+
+        warm_start(folder, options.seed, on_step=on_step)
+    found = start_quality(folder)
+    console.print(
+        f"{folder}: quality on unseen documents {found['quality/greedy']:.3f} (most likely output), "
+        f"{found['quality/sampled']:.3f} (sampled); its detectors find {found['frozen/detection']:.0%} of its spies",
+        highlight=False,
+    )
+    if name in BUNDLED:
+        same = "the same weights as" if same_weights(folder, resolve(f"bundled:{name}")) else "not to the bit"
+        console.print(f"{same} bundled:{name}", highlight=False)
+    return 0
+
+
+def _ablate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from spyrl.config import load_config
+    from spyrl.evaluation import ablation as ablating
+    from spyrl.evaluation.report import report
+    from spyrl.evaluation.statistics import check_installed
+    from spyrl.evaluation.tables import show_variants
+    from spyrl.evaluation.variants import chosen
+
+    source, words = _split(options.words)
+    preset, variants, jobs = source or ablating.DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()
+    console = Console(highlight=False)
+    if options.list:
+        show_variants(console, variants, load_config(preset, words))
+        return 0
+    if options.seeds < 1 or jobs < 1:
+        raise UsageError("--seeds and --jobs should be 1 or more")
+    check_installed()
+    ablation = ablating.open_ablation(preset, words, options.folder)
+    runs = ablating.planned(ablation, variants, options.seeds)
+    console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {len(runs)} runs of {preset} → {ablation.folder}")
+    with console.status("starting") as status:
+        ended = ablating.run_all(ablation, runs, jobs, say=console.out, status=status.update)
+    if ended.interrupted:
+        console.print("Interrupted. The same command goes on where the runs were.")
+        return 130
+    report(console, ablation, variants, ended.failures)
+    return 1 if ended.failures else 0
 
 
 def _presets(options: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """A run's configuration: five groups and the task, from a preset or a file and ``key=value`` words.
 
 Layers, later ones winning: the defaults of the code, the task's own, the preset or file, the command line. When the
-command line names another task than the preset, the preset's corpus and degradation give way to that task's own.
+command line names another task than the preset, the preset's corpus, degradation and evaluation give way to that
+task's own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from spyrl.settings import build, check_keys, merged, nearest, plain, read_overr
 from spyrl.tasks import load_task
 from spyrl.training.settings import TrainingSettings
 
-DEFAULT_PRESET = "writing-smollm2"
+DEFAULT_PRESET = "ledger"
+_TEXT_PRESET = "writing-smollm2"  # what a task, corpus or model of one's own is tried with
+_LEDGER_MODELS = "bundled:ledger"
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,26 @@ class Config:
     """Everything that can be set."""
 
     task: str = "writing"
-    """Built-in task (writing, math, summarization), or a .yaml or .py file of your own."""
+    """Built-in task (writing, math, summarization, ledger), or a .yaml or .py file of your own."""
     model: ModelSettings = ModelSettings()
     corpus: CorpusSettings = CorpusSettings()
     game: GameSettings = GameSettings()
     training: TrainingSettings = TrainingSettings()
     run: RunSettings = RunSettings()
+
+
+def default_preset(overrides: Sequence[str]) -> str:
+    """The preset where none is named: the ledger, or where a task, corpus or model is named, that for texts."""
+    words = read_overrides(overrides)
+
+    def named(group: str, key: str) -> Any:
+        settings = words.get(group)
+        return settings.get(key) if isinstance(settings, dict) else None
+
+    model = named("model", "path")
+    own_model = bool(model) and not str(model).startswith(_LEDGER_MODELS)
+    own = words.get("task", "ledger") != "ledger" or named("corpus", "path") or named("model", "server") or own_model
+    return _TEXT_PRESET if own else DEFAULT_PRESET
 
 
 def preset_names() -> list[str]:
@@ -61,11 +78,12 @@ def file_layer(source: str) -> dict[str, Any] | None:
     return layer
 
 
-def load_config(source: str = DEFAULT_PRESET, overrides: Sequence[str] = ()) -> Config:
-    """Configuration of a preset's name or a YAML file, with ``key=value`` words laid over it.
+def load_config(source: str | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Configuration of a preset's name or a YAML file (or `default_preset`), with ``key=value`` words laid over it.
 
     Raises `UsageError` for an unknown preset or key, naming the nearest, and for wrong types and values.
     """
+    source = source or default_preset(overrides)
     layer = file_layer(source)
     if layer is None:
         layer = yaml.safe_load(preset_text(source)) or {}
@@ -95,6 +113,12 @@ def config_of(data: Mapping[str, Any], where: str) -> Config:
         problem = "training.stages=joint makes one step for both stages; set training.optimizer=shared"
     elif config.game.detectors.answer == "direct" and (model.server or (model.detector and model.detector.server)):
         problem = "direct ballots need the model in this process; set game.detectors.answer=reasoned"
+    elif model.path.startswith(_LEDGER_MODELS) and config.task != "ledger":
+        problem = f"{model.path} knows the words of task ledger only; set model.path to a language model"
+    elif config.training.evaluation.every and not _has_splits(config):
+        problem = "training.evaluation needs documents of its own: set training.evaluation.path, or its every to 0"
+    elif config.game.min_tokens and (model.server or (model.performer and model.performer.server)):
+        problem = "game.min_tokens needs the model in this process; a server cannot be asked for it"
     if problem:
         raise UsageError(f"{where}: {problem}")
     return config
@@ -105,6 +129,15 @@ def as_yaml(config: Config) -> str:
     return str(yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True))
 
 
+def _has_splits(config: Config) -> bool:
+    """Whether held-out documents can come from the corpus; where it has no splits, they would be training's own."""
+    if config.training.evaluation.path:
+        return True
+    path = config.corpus.path
+    local = path.startswith("bundled:") or Path(path).expanduser().exists()
+    return path.startswith(("generated:", "hf://")) or not local
+
+
 def _task_defaults(task: str) -> dict[str, Any]:
     defaults = load_task(task).defaults
     check_keys(Config, defaults, f"task {task}")
@@ -113,4 +146,5 @@ def _task_defaults(task: str) -> dict[str, Any]:
 
 def _without_task_settings(layer: Mapping[str, Any]) -> dict[str, Any]:
     game = {key: value for key, value in (layer.get("game") or {}).items() if key != "degradation"}
-    return {**{key: value for key, value in layer.items() if key != "corpus"}, "game": game}
+    training = {key: value for key, value in (layer.get("training") or {}).items() if key != "evaluation"}
+    return {**{key: value for key, value in layer.items() if key != "corpus"}, "game": game, "training": training}

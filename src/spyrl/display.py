@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
@@ -14,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spyrl.config import Config
+from spyrl.figures import has_curve, plot, series
 from spyrl.game import Ballot, Game
 from spyrl.play import Settled
 from spyrl.runs.folder import RunFolder
@@ -24,6 +27,7 @@ _PHASES = {
     "detect": "detecting",
     "settle": "settling",
     "update": "learning",
+    "measure": "measuring",
     "record": "recording",
     "checkpoint": "saving a checkpoint",
     "model": "writing the model",
@@ -34,10 +38,11 @@ class RunDisplay:
     """Watches a run: a live line below a log of one line an iteration; without a terminal, only the log.
 
     An iteration's line: how often detectors were right, abstained and were unreadable; the rewards; the output
-    lengths of spy and civilians in tokens; KL; seconds.
+    lengths of spy and civilians in tokens; KL; seconds. Where it was measured on held-out documents, a second line
+    compares that with the start: ``first`` is the first line of metrics of a run that goes on.
     """
 
-    def __init__(self, console: Console, config: Config) -> None:
+    def __init__(self, console: Console, config: Config, first: Mapping[str, Any] | None = None) -> None:
         self._console = console
         self._config = config
         self._done = 0
@@ -45,7 +50,9 @@ class RunDisplay:
         self._phase = "setting up"
         self._tokens = 0
         self._phase_begun = self._begun = time.monotonic()
-        self._accuracy = self._stage = ""
+        self._first = first
+        self._status: list[str] = []
+        self._quality = ""
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> RunDisplay:
@@ -78,8 +85,16 @@ class RunDisplay:
             self._console.print(Text(_HEADER, style="bold"))
         self._seen += 1
         self._console.print(Text(iteration_line(metrics, self._config.training.iterations)))
-        self._stage = metrics["gate/next"] if self._config.training.stages == "alternate" else metrics["stage"]
-        self._accuracy = _percent(metrics.get("detection/accuracy"))
+        self._first = self._first or metrics
+        measured = measured_line(self._first, metrics)
+        if measured:
+            self.say(measured)
+        if metrics.get("quality/greedy") is not None:
+            self._quality = _quality(metrics["quality/greedy"])
+        stage = metrics["gate/next"] if self._config.training.stages == "alternate" else metrics["stage"]
+        self._status = [f"training {stage}", f"spy found {_percent(metrics.get('detection/accuracy'))}"]
+        self._status += [f"length {_lengths(metrics)}"]
+        self._status += [f"quality {self._quality}"] if self._quality else []
         if metrics.get("gate/switched") and self._config.training.stages == "alternate":
             self.say(f"the gate turns to {metrics['gate/next']} ({metrics['gate/switched']})")
 
@@ -96,9 +111,8 @@ class RunDisplay:
         spent = time.monotonic() - self._phase_begun
         if self._tokens and spent > 0:
             now.append(f"{self._tokens:,} tokens, {self._tokens / spent:.0f}/s")
-        if self._stage:
-            now.append(f"training {self._stage}, spy found {self._accuracy}")
-        return Group(progress, Text(" · ".join(now), style="dim", overflow="ellipsis", no_wrap=True))
+        lines = [now, self._status] if self._status else [now]
+        return Group(progress, *(Text(" · ".join(each), "dim", overflow="ellipsis", no_wrap=True) for each in lines))
 
 
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd") | {9: "\t", 10: "\n", 13: " "}
@@ -107,45 +121,157 @@ _HEADER = "  iter  stage       found  n/a   bad  spy     civ    length  kl      
 
 def iteration_line(metrics: dict[str, Any], total: int) -> str:
     """One line of at most 80 columns for an iteration."""
-    lengths = f"{_short(metrics.get('length/spy'), '.0f')}/{_short(metrics.get('length/civilian'), '.0f')}"
+    seconds = metrics["seconds/total"]
     return (
         f"{metrics['iteration'] + 1:>3}/{total:<3} {metrics['stage']:<11}"
         f"{_percent(metrics.get('detection/accuracy')):>5} {_percent(metrics.get('detection/abstained')):>5}"
         f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy'), '+z.3f'):>6}"
-        f"  {_short(metrics.get('reward/civilian'), '+z.3f'):>6}  {lengths:<7} {_short(metrics.get('kl'), 'z.5f')}"
-        f" {metrics['seconds/total']:.0f}"
+        f"  {_short(metrics.get('reward/civilian'), '+z.3f'):>6}  {_lengths(metrics):<7}"
+        f" {_short(metrics.get('kl'), 'z.5f')} {seconds:{'.1f' if seconds < 9.95 else '.0f'}}"
     )
 
 
-def show_summary(console: Console, run: RunFolder, config: Config, first: dict[str, Any], last: dict[str, Any]) -> None:
-    """Where everything is after a finished run, how it went, and what to try next."""
+def measured_line(first: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
+    """One line of at most 80 columns for a measurement, from the run's first on; empty where there was none."""
+    parts = [
+        f"{name} {_number(key, first[f'start/{key}'])} → {_number(key, metrics[key])}"
+        for key, name in (
+            ("quality/greedy", "quality"),
+            ("quality/sampled", "sampled"),
+            ("frozen/detection", "frozen"),
+            ("strength/civilian", "civilians"),
+            ("strength/spy", "spies"),
+        )
+        if metrics.get(key) is not None and first.get(f"start/{key}") is not None
+    ]
+    return f"  unseen documents: {', '.join(parts[:3])}" if parts else ""
+
+
+def show_summary(
+    console: Console, run: RunFolder, config: Config, metrics: Sequence[Mapping[str, Any]], preset: str
+) -> None:
+    """How a finished run of ``preset`` went, where everything is, and what to try next.
+
+    A run that was measured on held-out documents is told of by that, with its curve and outputs before and after.
+    """
+    done = config.training.iterations
+    title = f"{done} iteration{'s' if done > 1 else ''} done"
     rows = Table.grid(padding=(0, 2))
-    for key, name in (
-        ("detection/accuracy", "ballots that found the spy"),
-        ("detection/position_bias", "position bias of the votes"),
-        ("length/spy", "spy's output, tokens"),
-        ("length/civilian", "civilians' output, tokens"),
-    ):
-        if key in first and key in last:
-            rows.add_row(name, f"{_number(key, first[key])} → {_number(key, last[key])}")
-    rows.add_row("", "")
+    measured = has_curve(metrics)
+    if measured:
+        _show_measured(console, metrics, title)
+        _show_before_and_after(console, run.read_held_out())
+    else:
+        _add_changes(rows, metrics, _LIVE + _LENGTHS)
+        rows.add_row("", "")
     for path, what in (
         (run.model, "the model, a plain Hugging Face folder"),
         (run.games, "every game played, Parquet"),
         (run.metrics_path, "one line an iteration"),
+        *(((run.curve, "the curve as a picture"), (run.held_out, "outputs for unseen documents")) if measured else ()),
         (run.checkpoints, "to go on: --resume training.iterations=N"),
     ):
         rows.add_row(Text(str(path), overflow="fold"), Text(what, style="dim"))
-    done = config.training.iterations
-    title = f"{done} iteration{'s' if done > 1 else ''} done"
-    console.print(Panel(rows, title=title, title_align="left", expand=False))
+    console.print(Panel(rows, title="files" if measured else title, title_align="left", expand=False))
     console.print("Next:")
     for command, what in (
-        (f"spyrl play model.path={run.model}", "the trained model plays one game"),
+        (f"spyrl play {preset} model.path={run.model}", "the trained model plays one game"),
         ("spyrl train task=math corpus.path=FILE", "your own documents, another task"),
         ("spyrl presets", "the published recipes"),
     ):
         console.print(Text.assemble(("  " + command + "\n", "bold"), ("      " + what, "dim")))
+
+
+_LIVE = (
+    ("detection/accuracy", "ballots that found the spy"),
+    ("detection/position_bias", "position bias of the votes"),
+)
+_LENGTHS = (("length/spy", "spy's output, tokens"), ("length/civilian", "civilians' output, tokens"))
+_MEASURED = (
+    ("quality/sampled", "quality of sampled outputs"),
+    ("frozen/detection", "detectors on games by the starting model"),
+    ("strength/civilian", "starting detectors find the starting spy among new civilians"),
+    ("strength/spy", "starting detectors miss the new spy among starting civilians"),
+)
+_MARKS = {"●": "quality/greedy", "○": "frozen/detection"}
+
+
+def _add_changes(rows: Table, metrics: Sequence[Mapping[str, Any]], names: Sequence[tuple[str, str]]) -> None:
+    first, last = metrics[0], metrics[-1]
+    for key, name in names:
+        if key in first and key in last:
+            rows.add_row(name, f"{_number(key, first[key])} → {_number(key, last[key])}")
+
+
+def _show_measured(console: Console, metrics: Sequence[Mapping[str, Any]], title: str) -> None:
+    """The numbers of a measured run, and its curve."""
+    changes = {
+        key: f"{_number(key, points[0][1])} → {_number(key, points[-1][1])}"
+        for key in ("quality/greedy", *dict(_MEASURED))
+        if (points := series(metrics, key))
+    }
+    parts: list[Text | Table] = []
+    if "quality/greedy" in changes:
+        sentence = f"quality on unseen documents {changes['quality/greedy']}"
+        parts += [Text.assemble((sentence, "bold"), ", never shown to training\n")]
+    rows = Table.grid(padding=(0, 2))
+    for key, name in _MEASURED:
+        if key in changes:
+            rows.add_row(name, changes[key])
+    _add_changes(rows, metrics, _LENGTHS)
+    console.print(Panel(Group(*parts, rows), title=title, title_align="left", expand=False))
+    lines = {mark: points for mark, key in _MARKS.items() if (points := series(metrics, key))}
+    console.print(Rule("on unseen documents, from the start to the end", align="left"))
+    drawn = plot(lines, metrics[-1]["iteration"] + 1, min(console.width, 80))
+    names = {"●": "quality, most likely output", "○": "spy found in games by the starting model"}
+    drawn.append("     " + "   ".join(f"{mark} {names[mark]}" for mark in lines))
+    curve = Text("\n".join(drawn) + "\n")
+    curve.highlight_words(["●"], "bold blue")
+    curve.highlight_words(["○"], "bold magenta")
+    console.print(curve, no_wrap=True, overflow="crop")
+
+
+def _show_before_and_after(console: Console, measurements: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Three held-out documents with the first and the last output for them, where the first left most to learn."""
+    if len(measurements) < 2:
+        return
+    pairs = list(zip(measurements[0], measurements[-1], strict=True))
+    scores = [before["quality"]["f1"] for before, _ in pairs if "f1" in before["quality"]]
+    average = sum(scores) / max(len(scores), 1)
+    worse = [pair for pair in pairs if pair[0]["quality"].get("f1", average) < average]
+    title = "unseen documents, before and after training"
+    if len(worse) >= 3:
+        pairs, title = worse, "unseen documents that began worse than average, before and after training"
+    console.print(Rule(title, align="left"))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 3, 0, 0), show_lines=True)
+    width = max((min(console.width, 100) - 10) // 3, 4)
+    for name in ("document", "starting model", "trained model"):
+        table.add_column(name, max_width=width)
+    for before, after in pairs[:3]:
+        cells = [_cut(console, Text(_plain(before["document"])), width)]
+        cells += [_cut(console, _output(row), width) for row in (before, after)]
+        table.add_row(*cells)
+    console.print(table)
+    console.print()
+
+
+def _output(row: Mapping[str, Any]) -> Text:
+    """A held-out output; where its quality is known and its lines answer to the document's, wrong ones are marked."""
+    if row["output"] is None:
+        return Text("(nothing was handed in)", style="dim")
+    lines, wanted = _plain(row["output"]).splitlines(), _plain(row["document"]).splitlines()
+    if not row["quality"] or len(lines) != len(wanted):
+        return Text("\n".join(lines))
+    return Text("\n").join(
+        Text(line) if line == true else Text(f"{line} ✗", style="red") for line, true in zip(lines, wanted, strict=True)
+    )
+
+
+def _cut(console: Console, text: Text, width: int) -> Text:
+    """The first lines of a text as it is wrapped at ``width``."""
+    lines = text.wrap(console, width)
+    shown = Text("\n").join(lines[:8])
+    return shown.append("\n…") if len(lines) > 8 else shown
 
 
 def show_game(console: Console, game: Game, product: str = "output") -> None:
@@ -247,7 +373,18 @@ def _percent(share: float | None) -> str:
 
 
 def _number(key: str, value: float) -> str:
+    if key.startswith("quality/"):
+        return _quality(value)
     return f"{value:.0f}" if key.startswith("length/") else f"{value:.0%}"
+
+
+def _quality(value: float) -> str:
+    """Two decimals; 1.00 is for what is perfect."""
+    return f"{value if value == 1 else min(value, 0.99):.2f}"
+
+
+def _lengths(metrics: Mapping[str, Any]) -> str:
+    return f"{_short(metrics.get('length/spy'), '.0f')}/{_short(metrics.get('length/civilian'), '.0f')}"
 
 
 def _duration(seconds: float) -> str:

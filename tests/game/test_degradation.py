@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -333,3 +334,79 @@ def test_shuffling_never_comes_out_as_it_was() -> None:
 def test_a_mask_that_would_change_nothing_is_refused_by_name() -> None:
     with pytest.raises(DocumentTooShortError, match="'blank-7'"):
         Mask(0.5).degrade("____ ____", Random(0), "blank-7")
+
+
+# What a mask keeps
+
+KEEPS = (r"\S+:", r"\d+", r"[A-Z]\w*", r"\w", r"x*", r"[^a]+")
+LEDGERS = st.lists(st.sampled_from(["Ada: lamp", "Ben:  key", "x 12", "Cleo:\trope 7", "a b"]), min_size=2).map(
+    "\n".join
+)
+
+
+def test_a_mask_keeps_what_it_is_told_to() -> None:
+    text = "Ada: lamp\nBen: key\nCleo: rope\nDan: vase"
+    results = {Mask(0.5, keep=r"\S+:").degrade(text, Random(seed)).text for seed in range(99)}
+    # Four of the eight words, beginning at any of the first five: two neighbouring objects.
+    assert results == {
+        "Ada: ____\nBen: ___\nCleo: rope\nDan: vase",
+        "Ada: lamp\nBen: ___\nCleo: ____\nDan: vase",
+        "Ada: lamp\nBen: key\nCleo: ____\nDan: ____",
+    }
+
+
+def test_what_is_kept_parts_the_hidden_spans() -> None:
+    result = Mask(0.99, keep=r"\d+").degrade("one  12 two three\n4 five  six", Random(3))
+    # Six of the seven words, here the first ones; white space stays beside what is kept, and is hidden elsewhere.
+    assert result.text == "___  12 _________\n4 ____  six"
+    assert result.hidden == ((0, 3), (8, 17), (20, 24))
+
+
+@given(DOCUMENTS | LEDGERS, st.floats(0.01, 0.99), st.sampled_from(UNITS), st.sampled_from(KEEPS), st.integers(0, 999))
+def test_a_mask_hides_all_of_its_span_but_what_it_keeps(
+    text: str, fraction: float, unit: Unit, keep: str, seed: int
+) -> None:
+    assume("_" not in text)
+    assume(len(sentences(text) if unit == "sentences" else words(text)) >= 2)
+    ((start, end),) = Mask(fraction, unit).degrade(text, Random(seed)).hidden  # the span that is drawn
+    kept = {start + at for match in re.finditer(keep, text[start:end]) for at in range(*match.span())}
+    if all(at in kept or text[at].isspace() for at in range(start, end)):
+        with pytest.raises(DocumentTooShortError, match="'doc'"):
+            Mask(fraction, unit, keep=keep).degrade(text, Random(seed), "doc")
+        return
+    result = Mask(fraction, unit, keep=keep).degrade(text, Random(seed), "doc")
+    assert len(result.text) == len(text)
+    assert len(result.text.splitlines()) == len(text.splitlines())
+    changed = {at for at, (old, new) in enumerate(zip(text, result.text, strict=True)) if old != new}
+    assert {result.text[at] for at in changed} == {"_"}
+    assert changed <= set(range(start, end)) - kept
+    assert changed >= {at for at in range(start, end) if not text[at].isspace()} - kept
+    # White space beside what is kept stays, too.
+    for at in kept:
+        for step in (-1, 1):
+            place = at + step
+            while start <= place < end and text[place].isspace():
+                assert place not in changed
+                place += step
+    # The hidden spans are what changed, and no more.
+    hidden = [set(range(*span)) for span in result.hidden]
+    assert all(hidden)
+    assert set().union(*hidden) - changed <= {at for at in range(len(text)) if text[at] in LINE_BREAKS}
+    assert changed <= set().union(*hidden)
+    assert [span for pair in result.hidden for span in pair] == sorted(span for pair in result.hidden for span in pair)
+    assert all(text[place].strip() for begin, stop in result.hidden for place in (begin, stop - 1))
+
+
+def test_where_all_is_kept_nothing_can_be_hidden() -> None:
+    with pytest.raises(DocumentTooShortError, match=r"'names' .*keep='\\\\S\+:'"):
+        Mask(0.5, keep=r"\S+:").degrade("Ada: Ben: Cleo:", Random(0), "names")
+
+
+@pytest.mark.parametrize("keep", ["(", "[a", "*", "(?P<a"])
+def test_what_is_kept_is_a_regular_expression(keep: str) -> None:
+    with pytest.raises(ValueError, match="keep must be a regular expression, not"):
+        DegradationSettings(keep=keep)
+
+
+def test_settings_hand_what_is_kept_to_the_mask() -> None:
+    assert DegradationSettings(keep=r"\S+:").make() == Mask(0.2, "words", "_", r"\S+:")

@@ -243,8 +243,11 @@ def test_a_python_file_that_holds_no_task(tmp_path: Path, text: str, says: str) 
     [
         ("maths", "unknown task 'maths'; did you mean 'math'?"),
         ("Writing", "unknown task 'Writing'; did you mean 'writing'?"),
-        ("xyz", "unknown task 'xyz'; there is math, summarization, writing (or a .yaml or .py file of your own)"),
-        ("", "unknown task ''; there is math"),
+        (
+            "xyz",
+            "unknown task 'xyz'; there is ledger, math, summarization, writing (or a .yaml or .py file of your own)",
+        ),
+        ("", "unknown task ''; there is ledger"),
         ("tasks/mine.txt", "unknown task 'tasks/mine.txt'"),
     ],
 )

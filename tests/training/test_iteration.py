@@ -402,6 +402,6 @@ def test_the_watcher_sees_every_phase(tmp_path: Path, tiny_model: Path):
     setup = set_up(tmp_path, tiny_model)
     said, watcher = list(setup.watcher.said), setup.watcher
     _, metrics = run_iteration(setup, State())
-    assert watcher.phases == ["deal", "perform", "detect", "settle", "update", "record"]
+    assert watcher.phases == ["deal", "perform", "detect", "settle", "update", "measure", "record"]
     assert watcher.said == said
     assert watcher.counted > metrics["tokens/written"]

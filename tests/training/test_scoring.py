@@ -15,7 +15,7 @@ from spyrl.policy import Request, Sampling
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model
 from spyrl.policy.settings import ModelSettings
-from spyrl.training.scoring import batches, score
+from spyrl.training.scoring import Scores, batches, score
 from spyrl.training.trajectory import Trajectory
 from tiny import make_tiny_model
 
@@ -46,6 +46,12 @@ def plain(model: Any, trajectory: Trajectory, temperature: float) -> tuple[list[
     return logprobs, entropies
 
 
+def by_trajectory(scores: Scores, group: list[Trajectory]) -> list[Scores]:
+    lengths = [len(each.token_ids) for each in group]
+    parts = zip(scores.logprobs.split(lengths), scores.entropies.split(lengths), strict=True)
+    return [Scores(*part) for part in parts]
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float):
     dice = random.Random(0)
@@ -55,7 +61,7 @@ def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float):
     question = dice.choices(range(250), k=40)
     group += [made_of(question, [token], ((4, 7, 9),)) for token in (4, 9, 4)]
     group.append(made_of(question, [7, 3], ((4, 7, 9), (1, 3))))
-    for trajectory, scores in zip(group, score(model, group, temperature, CPU), strict=True):
+    for trajectory, scores in zip(group, by_trajectory(score(model, group, temperature, CPU), group), strict=True):
         logprobs, entropies = plain(model, trajectory, temperature)
         assert scores.logprobs.tolist() == pytest.approx(logprobs, abs=1e-4)
         assert scores.entropies.tolist() == pytest.approx(entropies, abs=1e-4)
@@ -63,7 +69,7 @@ def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float):
 
 def test_temperature_zero_scores_at_one(model: Any):
     group = [made_of([1, 2, 3], [4, 5])]
-    assert torch.equal(score(model, group, 0.0, CPU)[0].logprobs, score(model, group, 1.0, CPU)[0].logprobs)
+    assert torch.equal(score(model, group, 0.0, CPU).logprobs, score(model, group, 1.0, CPU).logprobs)
 
 
 def test_scores_equal_what_was_recorded_in_sampling(tiny_model: Path):
@@ -80,12 +86,12 @@ def test_scores_equal_what_was_recorded_in_sampling(tiny_model: Path):
     ]
     assert any(len(each.allowed) == 0 for each in group)
     assert any(len(each.allowed) > 0 for each in group)
-    for trajectory, scores in zip(group, score(loaded.model, group, 0.8, CPU), strict=True):
+    for trajectory, scores in zip(group, by_trajectory(score(loaded.model, group, 0.8, CPU), group), strict=True):
         assert scores.logprobs.tolist() == pytest.approx(trajectory.sampled_logprobs, abs=1e-4)
 
 
 def test_a_forced_token_has_no_gradient(model: Any):
-    (scores,) = score(model, [made_of([1, 2], [5], ((5,),))], 1.0, CPU)
+    scores = score(model, [made_of([1, 2], [5], ((5,),))], 1.0, CPU)
     assert (scores.logprobs.item(), scores.entropies.item()) == (0, 0)
     gradients = torch.autograd.grad(
         scores.logprobs.sum() + scores.entropies.sum(), list(model.parameters()), allow_unused=True

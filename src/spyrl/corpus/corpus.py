@@ -13,6 +13,7 @@ from typing import Protocol
 
 from spyrl.corpus.cutting import cut
 from spyrl.corpus.hub import HubRows
+from spyrl.corpus.ledger import LedgerRows
 from spyrl.corpus.reading import DEFAULT_COLUMN, file_format, missing_file, near_names, read_local
 from spyrl.errors import UsageError
 from spyrl.game.deal import Document
@@ -23,6 +24,7 @@ BUNDLED = {"writing": "writing_prompts.jsonl", "math": "math_documents.jsonl", "
 """The samples that come with the package: ``bundled:NAME`` and its file."""
 
 _BUNDLED_PREFIX = "bundled:"
+_GENERATED = "generated:ledger"
 _HUB_PREFIX = "hf://"
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _FEWEST_WORDS = 2  # of one word nothing can be hidden that leaves something
@@ -34,13 +36,13 @@ class CorpusSettings:
     """Which documents a run plays with. Raises `ValueError` for a value out of its range."""
 
     path: str = "bundled:writing"
-    """``bundled:NAME``, a local file or folder, ``hf://owner/name`` or a Hub data set's id ``owner/name``."""
+    """``bundled:NAME``, ``generated:ledger``, a local file or folder, ``hf://owner/name`` or ``owner/name`` (Hub)."""
 
     subset: str | None = None
     """Configuration of a Hub data set; elsewhere without effect."""
 
     split: str = "train"
-    """Split of a Hub data set; elsewhere without effect."""
+    """Split of a Hub data set or of the ledgers (train, test); elsewhere without effect."""
 
     column: str = DEFAULT_COLUMN
     """Name of the column that holds the documents; without effect for ``.txt`` and ``.md``, one document a file."""
@@ -260,7 +262,7 @@ def open_corpus(
             f"The prompts leave {max_tokens:,} tokens for a document, fewer than corpus.min_tokens="
             f"{settings.min_tokens}: raise the prompt limit or lower that."
         )
-    rows, description = _rows(settings)
+    rows, description = _rows(settings, seed)
     corpus = Corpus(settings, rows, seed=seed, count_tokens=count_tokens, max_tokens=budget, description=description)
     corpus.check()
     if on_ready is not None:
@@ -268,12 +270,14 @@ def open_corpus(
     return corpus
 
 
-def _rows(settings: CorpusSettings) -> tuple[Rows, str]:
+def _rows(settings: CorpusSettings, seed: int) -> tuple[Rows, str]:
     path = settings.path
+    if path == _GENERATED:
+        return LedgerRows(settings.split, seed, settings.limit), f"generated ledgers ({settings.split})"
     if path.startswith(_BUNDLED_PREFIX):
         name = path.removeprefix(_BUNDLED_PREFIX)
         if name not in BUNDLED:
-            known = ", ".join(_BUNDLED_PREFIX + each for each in BUNDLED)
+            known = ", ".join([*(_BUNDLED_PREFIX + each for each in BUNDLED), _GENERATED])
             raise UsageError(f"corpus.path={path}: no such sample; there are {known}.")
         with as_file(files("spyrl.corpus") / "samples" / BUNDLED[name]) as file:
             return _local(file, settings)

@@ -9,6 +9,7 @@ from spyrl.game.advantages import (
     scaled,
 )
 from spyrl.game.ballot import INVALID, Ballot, direct_ballot, direct_choices, last_boxed, read_ballot
+from spyrl.game.controls import random_ballots, shuffled_rewards
 from spyrl.game.deal import MAX_PLAYERS, MIN_PLAYERS, Deal, Document, Role, deal
 from spyrl.game.degradation import Degradation, DegradationSettings, Degraded, DocumentTooShortError
 from spyrl.game.game import Game, Output
@@ -50,8 +51,10 @@ __all__ = [
     "last_boxed",
     "named_seed",
     "performing_rewards",
+    "random_ballots",
     "read_ballot",
     "role_advantages",
     "scaled",
+    "shuffled_rewards",
     "verdict",
 ]

@@ -48,12 +48,14 @@ class Mask:
     """Masks one random contiguous span of about ``fraction`` (in (0, 1)) of the text's units.
 
     Every character of the span but its line breaks becomes ``character``, so length and layout stay. At least
-    one word is hidden, and at least one stays whole.
+    one word is hidden, and at least one stays whole. What the regular expression ``keep`` matches inside the span, and
+    the white space around that, stays as it is.
     """
 
     fraction: float = 0.2
     unit: Unit = "words"
     character: str = "_"
+    keep: str | None = None
 
     def degrade(self, text: str, generator: random.Random, document_id: str = "") -> Degraded:
         """See `Degradation.degrade`."""
@@ -66,10 +68,14 @@ class Mask:
             count = min(max(round(self.fraction * len(units)), 1), len(units) - 1)
             first = generator.randrange(len(units) - count + 1)
             span = (units[first][0], units[first + count - 1][1])
-        covered = _covered(text, span, self.character)
+        hidden = _without(self.keep, text, span) if self.keep else (span,)
+        covered = text
+        for piece in hidden:
+            covered = _covered(covered, piece, self.character)
         if covered == text:
-            raise DocumentTooShortError(document_id, f"more to hide than {self.character!r}, which is all the mask met")
-        return Degraded(covered, (span,))
+            met = f"{self.character!r}" + (f" and what keep={self.keep!r} matches" if self.keep else "")
+            raise DocumentTooShortError(document_id, f"more to hide than {met}, which is all the mask met")
+        return Degraded(covered, hidden)
 
     def _characters(self, text: str, generator: random.Random, document_id: str) -> Span:
         found = words(text)
@@ -186,6 +192,8 @@ class DegradationSettings:
     """What ``mask`` counts and never cuts in two."""
     character: str = "_"
     """What a hidden character looks like. Runs of underscores cost few tokens in common tokenizers."""
+    keep: str | None = None
+    """Regular expression of what ``mask`` leaves visible inside its span, as headings or names."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -193,12 +201,16 @@ class DegradationSettings:
             raise ValueError(f"fraction must be in (0, 1), not {self.fraction} (to hide all: kind=everything)")
         if len(self.character) != 1 or self.character.isspace():
             raise ValueError(f"character must be one visible character, not {self.character!r}")
+        try:
+            re.compile(self.keep or "")
+        except re.error as error:
+            raise ValueError(f"keep must be a regular expression, not {self.keep!r}: {error}") from None
 
     def make(self) -> Degradation:
         """The degradation these settings describe."""
         match self.kind:
             case "mask":
-                return Mask(self.fraction, self.unit, self.character)
+                return Mask(self.fraction, self.unit, self.character, self.keep)
             case "drop_sentences":
                 return DropSentences(self.fraction)
             case "shuffle_sentences":
@@ -209,6 +221,19 @@ class DegradationSettings:
                 return Everything()
             case "nothing":
                 return Nothing()
+
+
+def _without(keep: str, text: str, span: Span) -> tuple[Span, ...]:
+    """The parts of ``span`` that ``keep`` does not match, each without white space at its ends."""
+    pieces: list[Span] = []
+    position, end = span
+    for kept in [*(match.span() for match in re.finditer(keep, text[slice(*span)])), (end - position,) * 2]:
+        start, stop = position, span[0] + kept[0]
+        piece = text[start:stop]
+        if piece.strip():
+            pieces.append((start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())))
+        position = max(span[0] + kept[1], position)
+    return tuple(pieces)
 
 
 def _covered(text: str, span: Span, character: str) -> str:

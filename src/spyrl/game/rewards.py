@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyrl.game.ballot import Ballot
+from spyrl.game.controls import Control
 from spyrl.game.tally import Tally
 
 
@@ -23,6 +24,9 @@ class RewardSettings:
     """Weight of the gap between the spy's votes and the civilians' mean (paper: β = 0.1)."""
     lambda_: float = 0.1
     """Weight of a civilian's votes above the civilians' mean (paper: λ = 0.1); written ``lambda`` in files."""
+    control: Control = "none"
+    """For experiments: ``random_votes`` rewards both stages by ballots drawn at random instead of those cast,
+    ``shuffled`` deals the rewards out anew among all players of a role, and among all detectors."""
 
 
 def detection_reward(ballot: Ballot, spy: int, settings: RewardSettings) -> float:

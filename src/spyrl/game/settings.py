@@ -61,6 +61,8 @@ class GameSettings:
     r"""What of a completion the others see: all of it, what follows the marker, or the last ``\boxed{}``."""
     max_tokens: int = 4096
     """Longest completion of a player, in tokens (published: 4,096)."""
+    min_tokens: int = 0
+    """A player's completion does not end before so many tokens: holds off the silence collapse (published: 0)."""
     max_prompt_tokens: int = 12288
     """Longest prompt, in tokens (published: 12,288). Documents are cut at a sentence to fit, rules never."""
     temperature: float = 1.0
@@ -80,6 +82,8 @@ class GameSettings:
         for key in ("rounds", "max_tokens", "max_prompt_tokens"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}")
+        if not 0 <= self.min_tokens <= self.max_tokens:
+            raise ValueError(f"min_tokens must be in 0..max_tokens ({self.max_tokens}), not {self.min_tokens}")
         if self.temperature < 0:
             raise ValueError(f"temperature must be at least 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:

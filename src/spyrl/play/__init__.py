@@ -1,5 +1,6 @@
 """Playing games with a policy and a task: the stages, what a game is told of, and its replay."""
 
+from spyrl.play.held_out import Example, HeldOut, KnownQuality, Measured, hold_out, measure
 from spyrl.play.replay import replay
 from spyrl.play.stages import (
     Detected,
@@ -20,6 +21,10 @@ from spyrl.play.table import corpus_for, play_one
 __all__ = [
     "Detected",
     "Dropped",
+    "Example",
+    "HeldOut",
+    "KnownQuality",
+    "Measured",
     "Performance",
     "Performed",
     "Played",
@@ -28,6 +33,8 @@ __all__ = [
     "deal_games",
     "detect",
     "document_budget",
+    "hold_out",
+    "measure",
     "perform",
     "play_one",
     "replay",

@@ -17,18 +17,22 @@ from spyrl.game import (
     DocumentTooShortError,
     Game,
     Output,
+    Role,
     RoleBaselines,
     count_ballots,
     deal,
     detection_reward,
     direct_ballot,
     direct_choices,
+    generator,
     group_advantages,
     named_seed,
     performing_rewards,
+    random_ballots,
     read_ballot,
     role_advantages,
     scaled,
+    shuffled_rewards,
     verdict,
 )
 from spyrl.game.settings import GameSettings
@@ -219,36 +223,62 @@ def detect(
 
 
 def settle(
-    played: Sequence[Played], settings: GameSettings, baselines: RoleBaselines
+    played: Sequence[Played], settings: GameSettings, baselines: RoleBaselines, seed: int = 0
 ) -> tuple[list[Settled], RoleBaselines]:
-    """Tally, reward and score all games, in their global order, and move the role baselines (paper Eq. 5, 6, 8, 9)."""
+    """Tally, reward and score all games, in their global order, and move the role baselines (paper Eq. 5, 6, 8, 9).
+
+    ``seed`` is the run's, for the controls of ``settings.rewards.control``, which change rewards and nothing else.
+    """
     played = sorted(played, key=lambda p: p.deal.game)
-    performing = []
-    for each in played:
-        tally = count_ballots([turn.ballot for turn in each.detection], each.deal.players)
-        rewards = performing_rewards(tally, each.deal.spy, settings.rewards)
-        roles = [each.deal.role(player) for player in each.deal.numbers]
-        advantages, baselines = role_advantages(rewards, roles, baselines, settings.roles)
-        performing.append((tally, rewards, advantages))
-    spread = scaled([advantages for _, _, advantages in performing], settings.roles)
+    roles = [[each.deal.role(player) for player in each.deal.numbers] for each in played]
+    performing, detecting = _rewards(played, roles, settings, seed)
+    advantages = []
+    for rewards, own in zip(performing, roles, strict=True):
+        scored, baselines = role_advantages(rewards, own, baselines, settings.roles)
+        advantages.append(scored)
     settled = []
-    for each, (tally, rewards, _), advantages in zip(played, performing, spread, strict=True):
+    for each, rewards, earned, scored in zip(
+        played, performing, detecting, scaled(advantages, settings.roles), strict=True
+    ):
         ballots = tuple(turn.ballot for turn in each.detection)
+        tally = count_ballots(ballots, each.deal.players)
         spy = each.deal.spy
-        earned = () if spy is None else tuple(detection_reward(ballot, spy, settings.rewards) for ballot in ballots)
         game = Game(
             deal=each.deal,
             outputs=tuple(turn.output for turn in each.performing),
             ballots=ballots,
             tally=tally,
             performing_rewards=rewards,
-            performing_advantages=advantages,
+            performing_advantages=scored,
             detection_rewards=earned,
             detection_advantages=group_advantages(earned),
             verdict=None if spy is None else verdict(ballots, tally, spy),
         )
         settled.append(Settled(game, each.performing, each.detection))
     return settled, baselines
+
+
+def _rewards(
+    played: Sequence[Played], roles: Sequence[Sequence[Role]], settings: GameSettings, seed: int
+) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
+    """Performing and detection rewards of all games."""
+    control = settings.rewards.control
+    performing: list[tuple[float, ...]] = []
+    detecting: list[tuple[float, ...]] = []
+    for each in played:
+        deal, ballots = each.deal, tuple(turn.ballot for turn in each.detection)
+        if control == "random_votes":
+            ballots = random_ballots(ballots, deal.players, generator(seed, deal.iteration, deal.game, "control"))
+        performing.append(performing_rewards(count_ballots(ballots, deal.players), deal.spy, settings.rewards))
+        spy = deal.spy
+        detecting.append(() if spy is None else tuple(detection_reward(b, spy, settings.rewards) for b in ballots))
+    if control == "shuffled" and played:
+        draw = generator(seed, played[0].deal.iteration, "control")
+        performing = shuffled_rewards(performing, roles, draw)
+        pool = [reward for rewards in detecting for reward in rewards]
+        draw.shuffle(pool)
+        detecting = [tuple(pool.pop() for _ in rewards) for rewards in detecting]
+    return performing, detecting
 
 
 def document_budget(task: Task, policy: Policy, settings: GameSettings) -> int:
@@ -284,7 +314,7 @@ def _performing_requests(
         written = task.performing(turn)
         groups.setdefault(repr(written), []).append(turn)
         messages[repr(written)] = written
-    sampling = Sampling(settings.temperature, settings.top_p, settings.max_tokens)
+    sampling = Sampling(settings.temperature, settings.top_p, settings.max_tokens, settings.min_tokens)
     return [
         (
             tuple(turn.player for turn in group),

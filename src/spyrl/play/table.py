@@ -52,5 +52,5 @@ def play_one(config: Config, task: Task, number: int, say: Callable[[str], None]
     for each in (*dropped, *unperformed, *undetected):
         if each.deal.game == number:
             raise SpyRLError(f"game {number} could not be played ({each.reason}): {each.detail}")
-    (settled,), _ = settle(played, config.game, RoleBaselines())
+    (settled,), _ = settle(played, config.game, RoleBaselines(), config.run.seed)
     return settled

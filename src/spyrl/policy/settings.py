@@ -44,7 +44,8 @@ class ModelSettings:
     """The model that plays and learns."""
 
     path: str = "smollm2"
-    """Folder, Hub id, or ``smollm2`` (SmolLM2-135M-Instruct, fetched once); with ``server``, its name there."""
+    """Folder, Hub id, ``smollm2`` (SmolLM2-135M-Instruct, fetched once) or ``bundled:ledger-0`` to ``-2`` (the ledger
+    task's own); with ``server``, its name there."""
     server: str | None = None
     """Base URL of an OpenAI-compatible server, usually ending in /v1: to play and evaluate, not to train. The key
     is read from OPENAI_API_KEY."""

@@ -1,6 +1,7 @@
 """A run's folder. Its names are a promise to other tools:
 
-``config.yaml``, ``metrics.jsonl``, ``games/iteration-00000.parquet``, ``checkpoints/iteration-00010/``, ``model/``.
+``config.yaml``, ``metrics.jsonl``, ``games/iteration-00000.parquet``, ``checkpoints/iteration-00010/``, ``model/``;
+where the run is measured, ``held_out/iteration-00010.jsonl`` and ``curve.png``, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -52,6 +53,16 @@ class RunFolder:
     def checkpoints(self) -> Path:
         """What resuming needs."""
         return self.path / "checkpoints"
+
+    @property
+    def held_out(self) -> Path:
+        """The most likely output for every held-out document: one file a measurement."""
+        return self.path / "held_out"
+
+    @property
+    def curve(self) -> Path:
+        """A picture of the held-out measurements."""
+        return self.path / "curve.png"
 
     @property
     def model(self) -> Path:
@@ -136,12 +147,35 @@ class RunFolder:
                 continue
         return found
 
+    def write_held_out(self, iteration: int | None, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the outputs for held-out documents after ``iteration``, or (``None``) of the starting model.
+
+        Raises `SpyRLError` where they cannot be written.
+        """
+        path = self.held_out / ("start.jsonl" if iteration is None else f"iteration-{iteration:05d}.jsonl")
+        try:
+            self.held_out.mkdir(exist_ok=True)
+            write_atomically(path, "".join(_line(row) for row in rows))
+        except OSError as error:
+            raise SpyRLError(
+                f"cannot write {path}: {error.strerror or error}; make room and go on with --resume"
+            ) from error
+
+    def read_held_out(self) -> list[list[dict[str, Any]]]:
+        """All measurements' rows, the starting model's first."""
+        paths = [self.held_out / "start.jsonl", *sorted(self.held_out.glob("iteration-*.jsonl"))]
+        return [
+            [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            for path in paths
+            if path.exists()
+        ]
+
     def forget_from(self, iteration: int) -> None:
         """Take back what was recorded from ``iteration`` on: a resumed run plays it again."""
         kept = [_line(metrics) for metrics in self.read_metrics() if metrics["iteration"] < iteration]
         if self.metrics_path.exists():
             write_atomically(self.metrics_path, "".join(kept))
-        for path in self.games.glob("iteration-*.parquet"):
+        for path in (*self.games.glob("iteration-*.parquet"), *self.held_out.glob("iteration-*.jsonl")):
             if int(path.stem.removeprefix("iteration-")) >= iteration:
                 path.unlink()
 

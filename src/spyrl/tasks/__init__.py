@@ -12,11 +12,11 @@ from spyrl.errors import UsageError
 from spyrl.game import Deal, Document, Output
 from spyrl.game.settings import AnswerForm, OutputForm
 from spyrl.settings import build, nearest, read_yaml
-from spyrl.tasks import math, summarization, writing
+from spyrl.tasks import ledger, math, summarization, writing
 from spyrl.tasks.base import DetectionTurn, PerformingTurn, Task, read_output
 from spyrl.tasks.text import TextTask
 
-TASKS: dict[str, Task] = {task.name: task for task in (writing.TASK, math.TASK, summarization.TASK)}
+TASKS: dict[str, Task] = {task.name: task for task in (writing.TASK, math.TASK, summarization.TASK, ledger.TASK)}
 
 __all__ = ["TASKS", "DetectionTurn", "PerformingTurn", "Task", "TextTask", "load_task", "read_output"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from spyrl.config import Config
 from spyrl.corpus import Corpus
 from spyrl.game import Gate, Stage
-from spyrl.play import Dropped, Settled, deal_games, detect, perform, replay, settle, summarize
+from spyrl.play import Dropped, HeldOut, Settled, deal_games, detect, measure, perform, replay, settle, summarize
 from spyrl.policy import Policy
 from spyrl.runs.folder import RunFolder
 from spyrl.tasks import Task
@@ -52,6 +52,7 @@ class Setup:
     learner: Learner
     run: RunFolder
     watcher: Watcher
+    held_out: HeldOut | None = None
 
 
 def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
@@ -78,7 +79,7 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
 
     # 4. Settle: tally, rewards, advantages, role baselines; then the gate.
     with clock("settle"):
-        settled, baselines = settle(played, game, state.baselines)
+        settled, baselines = settle(played, game, state.baselines, seed)
         verdicts = [each.game.verdict for each in settled if each.game.verdict is not None]
         gate, switched = state.gate.step(verdicts, game.gate) if verdicts else (state.gate, "")
 
@@ -92,16 +93,37 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
             on_tokens=setup.watcher.tokens,
         )
 
-    # 6. Record: every game and every number.
+    # 6. Measure, every so often, on documents that nothing is learnt from.
+    with clock("measure"):
+        measured = _measure(setup, state.iteration)
+
+    # 7. Record: every game and every number.
     after = State(state.iteration + 1, gate, baselines, cursor)
     dropped = [*too_short, *unperformed, *undetected]
     with clock("record"):
         replays = [replay(each) for each in settled]
     metrics = _metrics(setup, stages, settled, dropped, statistics, after, switched, clock.seconds)
-    setup.run.record(state.iteration, metrics, replays)
+    setup.run.record(state.iteration, metrics | measured, replays)
     for each in dropped:
         setup.watcher.say(f"game {each.deal.game} dropped ({each.reason}): {each.detail}")
-    return after, metrics
+    return after, metrics | measured
+
+
+def _measure(setup: Setup, iteration: int) -> dict[str, float]:
+    """The policies on held-out documents after this iteration's update; in the first, as they began, too."""
+    held_out = setup.held_out
+    if held_out is None:
+        return {}
+    metrics: dict[str, float] = {}
+    if iteration == 0:
+        metrics |= {f"start/{key}": value for key, value in held_out.begun.metrics.items()}
+        setup.run.write_held_out(None, [asdict(each) for each in held_out.begun.examples])
+    every, done = setup.config.training.evaluation.every, iteration + 1
+    if done % every == 0 or done == setup.config.training.iterations:
+        measured = measure(held_out, setup.performer, setup.detector)
+        setup.run.write_held_out(iteration, [asdict(each) for each in measured.examples])
+        metrics |= measured.metrics
+    return metrics
 
 
 def trained_stages(config: Config, gate: Gate) -> tuple[Stage, ...]:

@@ -103,8 +103,8 @@ def update(
     model = learner.loaded.model
     model.train()
     stages = {trajectory.stage for trajectory in trajectories}
-    optimizer = learner.optimizers.get("shared") or learner.optimizers[stages.pop()]
-    lr = learning_rate(settings, iteration)
+    optimizer = learner.optimizers.get("shared") or learner.optimizers[min(stages)]
+    lr = learning_rate(settings, iteration, detection=stages == {"detection"})
     for group in optimizer.param_groups:
         group["lr"] = lr
     several = settings.epochs * settings.minibatches > 1
@@ -141,16 +141,20 @@ def update(
     )
 
 
-def learning_rate(settings: TrainingSettings, iteration: int) -> float:
-    """Learning rate of ``iteration`` (from 0): a function of its number, so that nothing of it need be stored."""
+def learning_rate(settings: TrainingSettings, iteration: int, *, detection: bool = False) -> float:
+    """Learning rate of ``iteration`` (from 0): a function of its number, so that nothing of it need be stored.
+
+    ``detection`` says that the detection stage alone is trained, which may have a rate of its own.
+    """
+    highest = settings.lr_detection if detection and settings.lr_detection is not None else settings.lr
     if iteration < settings.warmup:
-        return settings.lr * (iteration + 1) / settings.warmup
+        return highest * (iteration + 1) / settings.warmup
     if settings.schedule == "constant":
-        return settings.lr
+        return highest
     done = (iteration - settings.warmup) / max(settings.iterations - settings.warmup, 1)
     if settings.schedule == "linear":
-        return settings.lr * max(1 - done, 0.0)
-    return settings.lr * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+        return highest * max(1 - done, 0.0)
+    return highest * (1 + math.cos(math.pi * min(done, 1.0))) / 2
 
 
 @contextmanager
@@ -203,39 +207,50 @@ def _accumulate(
     written = sum(len(member.token_ids) for member in members)
     for group in batches(members, settings.batch_tokens):
         batch = [members[at] for at in group]
+        lengths = [len(member.token_ids) for member in batch]
         reference = _reference_scores(learner, batch)
         with autocast(learner.loaded):
-            scores = score(learner.loaded.model, batch, learner.temperature, device)
-        total = torch.zeros((), device=device)
-        for place, (member, own) in enumerate(zip(batch, scores, strict=True)):
-            before = own.logprobs.detach() if old is None else old[minibatch[group[place]]]
-            losses = token_losses(
-                own.logprobs,
-                before,
-                reference[place].logprobs if reference else None,
-                torch.full_like(own.logprobs, member.advantage),
-                own.entropies,
-                clip=settings.clip,
-                kl=settings.kl,
-                entropy=settings.entropy,
-            )
-            share = 1 / written if settings.average == "token" else 1 / (len(members) * len(member.token_ids))
-            total = total + losses.loss.sum() * share
-            sums.kl += float(losses.kl.detach().sum())
-            sums.entropy += float(own.entropies.detach().sum())
-            sums.clipped += float(losses.clipped.sum())
-            sums.tokens += len(member.token_ids)
-            if member.sampled_logprobs:
-                gap = (before.cpu() - torch.tensor(member.sampled_logprobs)).abs()
-                sums.gap += float(gap.sum())
-                sums.gap_max = max(sums.gap_max, float(gap.max()))
-                sums.gap_tokens += len(gap)
+            own = score(learner.loaded.model, batch, learner.temperature, device)
+        before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in group])
+        losses = token_losses(
+            own.logprobs,
+            before,
+            reference.logprobs if reference else None,
+            _each_token([member.advantage for member in batch], lengths, device),
+            own.entropies,
+            clip=settings.clip,
+            kl=settings.kl,
+            entropy=settings.entropy,
+        )
+        if settings.average == "token":
+            total = losses.loss.sum() / written
+        else:
+            shares = [1 / (len(members) * length) for length in lengths]
+            total = (losses.loss * _each_token(shares, lengths, device)).sum()
+        sums.kl += float(losses.kl.detach().sum())
+        sums.entropy += float(own.entropies.detach().sum())
+        sums.clipped += float(losses.clipped.sum())
+        sums.tokens += sum(lengths)
+        sampled = _each_token([bool(member.sampled_logprobs) for member in batch], lengths, torch.device("cpu")) > 0
+        if sampled.any():
+            told = torch.tensor([logprob for member in batch for logprob in member.sampled_logprobs])
+            gap = (before.cpu()[sampled] - told).abs()
+            sums.gap += float(gap.sum())
+            sums.gap_max = max(sums.gap_max, float(gap.max()))
+            sums.gap_tokens += len(gap)
         total.backward()  # type: ignore[no-untyped-call]
         sums.loss += float(total.detach())
         on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in batch))
 
 
-def _reference_scores(learner: Learner, batch: Sequence[Trajectory]) -> list[Scores] | None:
+def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.device) -> Tensor:
+    """Each trajectory's value for each of its tokens."""
+    return torch.tensor(values, dtype=torch.float32, device=device).repeat_interleave(
+        torch.tensor(lengths, device=device)
+    )
+
+
+def _reference_scores(learner: Learner, batch: Sequence[Trajectory]) -> Scores | None:
     if learner.settings.kl == 0:
         return None
     model = learner.reference if learner.reference is not None else learner.loaded.model
@@ -251,5 +266,6 @@ def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> list[Tens
         for group in batches(trajectories, learner.settings.batch_tokens):
             batch = [trajectories[index] for index in group]
             scores = score(learner.loaded.model, batch, learner.temperature, learner.loaded.device)
-            found.update(zip(group, (each.logprobs for each in scores), strict=True))
+            lengths = [len(member.token_ids) for member in batch]
+            found.update(zip(group, torch.split(scores.logprobs, lengths), strict=True))
     return [found[index] for index in range(len(trajectories))]

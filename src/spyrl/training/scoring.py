@@ -18,14 +18,14 @@ from spyrl.training.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Scores:
-    """Log-probability and entropy (nats) of each written token, both of shape (tokens,)."""
+    """Log-probability and entropy (nats) of the written tokens, one trajectory after another, of shape (tokens,)."""
 
     logprobs: Tensor
     entropies: Tensor
 
 
-def score(model: Any, batch: Sequence[Trajectory], temperature: float, device: torch.device) -> list[Scores]:
-    """Score each trajectory of ``batch`` under ``model`` in one forward pass.
+def score(model: Any, batch: Sequence[Trajectory], temperature: float, device: torch.device) -> Scores:
+    """Score all trajectories of ``batch`` under ``model`` in one forward pass.
 
     ``temperature`` is the sampling temperature: the policy is what was sampled from (1 where decoding was greedy).
     """
@@ -42,7 +42,17 @@ def score(model: Any, batch: Sequence[Trajectory], temperature: float, device: t
         use_cache=False,
         logits_to_keep=last,
     ).logits
-    return [_scores(logits[rows[_inputs(each)], -len(each.token_ids) :], each, temperature or 1.0) for each in batch]
+    row = torch.tensor([rows[_inputs(each)] for each in batch for _ in each.token_ids], device=device)
+    place = torch.tensor([last - at for each in batch for at in range(len(each.token_ids), 0, -1)], device=device)
+    tokens = torch.tensor([token for each in batch for token in each.token_ids], device=device)
+    written = logits[row, place].float() / (temperature or 1.0)
+    barred = _barred(batch, written)
+    if barred is not None:
+        written = written.masked_fill(barred, float("-inf"))
+    logprobs = torch.log_softmax(written, -1)
+    probabilities = logprobs.exp()
+    entropies = -(probabilities * logprobs.masked_fill(probabilities == 0, 0.0)).sum(-1)
+    return Scores(logprobs.gather(-1, tokens[:, None])[:, 0], entropies)
 
 
 def batches(trajectories: Sequence[Trajectory], budget: int) -> Iterator[list[int]]:
@@ -70,16 +80,26 @@ def _inputs(trajectory: Trajectory) -> tuple[int, ...]:
     return trajectory.prompt_ids + trajectory.token_ids[:-1]
 
 
-def _scores(logits: Tensor, trajectory: Trajectory, temperature: float) -> Scores:
-    """Scores from this trajectory's logits of shape (tokens, vocabulary)."""
-    logits = logits.float() / temperature
-    tokens = torch.tensor(trajectory.token_ids, device=logits.device)
-    if trajectory.allowed:
-        barred = torch.ones_like(logits, dtype=torch.bool)
-        for step, allowed in enumerate(trajectory.allowed):
-            barred[step, list(allowed)] = False
-        logits = logits.masked_fill(barred, float("-inf"))
-    logprobs = torch.log_softmax(logits, -1)
-    probabilities = logprobs.exp()
-    entropies = -(probabilities * logprobs.masked_fill(probabilities == 0, 0.0)).sum(-1)
-    return Scores(logprobs.gather(-1, tokens[:, None])[:, 0], entropies)
+def _barred(batch: Sequence[Trajectory], written: Tensor) -> Tensor | None:
+    """Which tokens could not be written where, like ``written`` of shape (tokens, vocabulary)."""
+    allowed: list[tuple[int, int]] = []
+    held_back: list[tuple[int, int]] = []
+    only = []  # places where nothing but what is allowed could be written
+    at = 0
+    for each in batch:
+        for step in range(len(each.token_ids)):
+            if each.allowed:
+                only.append(at)
+                allowed += [(at, token) for token in each.allowed[step]]
+            elif step < each.min_tokens:
+                held_back += [(at, token) for token in each.held_back]
+            at += 1
+    if not allowed and not held_back:
+        return None
+    barred = torch.zeros_like(written, dtype=torch.bool)
+    barred[only] = True
+    for places, value in ((allowed, False), (held_back, True)):
+        if places:
+            rows, columns = torch.tensor(places, device=written.device).T
+            barred[rows, columns] = value
+    return barred

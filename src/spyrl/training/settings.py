@@ -7,6 +7,25 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """How a run is measured on documents that it never learns from."""
+
+    every: int = 0
+    """Iterations between measurements, with one before the first and one after the last; 0: none."""
+    documents: int = 200
+    """How many held-out documents."""
+    split: str = "test"
+    """Their split of a Hub data set or of the ledgers."""
+    path: str | None = None
+    """Their corpus; by default the run's own, which then must have splits."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.every < 0 or self.documents < 1:
+            raise ValueError("every must be at least 0 and documents at least 1")
+
+
+@dataclass(frozen=True)
 class TrainingSettings:
     """The iteration and its update; the defaults are the published recipe's values."""
 
@@ -18,6 +37,8 @@ class TrainingSettings:
     """What is trained: by the gate (paper), one stage only, or both at once (Table 16)."""
     lr: float = 1e-6
     """Learning rate of AdamW (published: 1e-6)."""
+    lr_detection: float | None = None
+    """Learning rate where detection alone is trained; by default ``lr``."""
     warmup: int = 0
     """Iterations over which the learning rate rises from lr/warmup to lr."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
@@ -46,6 +67,7 @@ class TrainingSettings:
     """Most tokens, padding included, of one forward and backward pass; gradients are accumulated over passes."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
+    evaluation: EvaluationSettings = EvaluationSettings()
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -55,6 +77,8 @@ class TrainingSettings:
         for key in ("lr", "warmup", "weight_decay", "kl", "entropy"):
             if getattr(self, key) < 0:
                 raise ValueError(f"{key} must be at least 0, not {getattr(self, key)}")
+        if self.lr_detection is not None and self.lr_detection < 0:
+            raise ValueError(f"lr_detection must be at least 0, not {self.lr_detection}")
         for key in ("clip", "max_grad_norm"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be above 0, not {getattr(self, key)}")

@@ -11,10 +11,10 @@ from typing import Any
 from spyrl.config import Config
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.game import named_seed
-from spyrl.play import corpus_for
+from spyrl.play import corpus_for, document_budget, hold_out
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model, save_model
-from spyrl.policy.opening import open_other
+from spyrl.policy.opening import open_other, open_policy
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
 from spyrl.settings import plain
@@ -22,6 +22,7 @@ from spyrl.tasks import load_task
 from spyrl.training.checkpoint import checkpoint_bytes, load_checkpoint, newest_checkpoint, save_checkpoint
 from spyrl.training.iteration import Setup, Watcher, run_iteration
 from spyrl.training.learner import make_learner
+from spyrl.training.silence import silence_warnings
 from spyrl.training.state import State
 
 
@@ -63,7 +64,13 @@ def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
             "checkpoints and model; make room, set run.folder to another disk, or run.keep=1"
         )
     watcher.say(f"{corpus.description}; task {task.name}")
-    return Setup(config, task, corpus, performer, detector, learner, run, watcher)
+    held_out = None
+    if config.training.evaluation.every:
+        watcher.phase("measure")
+        start = open_policy(config.model)
+        first, voter = (other or start for other in others)
+        held_out = hold_out(config, task, first, voter, document_budget(task, first, config.game))
+    return Setup(config, task, corpus, performer, detector, learner, run, watcher, held_out)
 
 
 def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resume: bool = False) -> Result:
@@ -100,9 +107,14 @@ def _train(setup: Setup, preset: str, resume: bool) -> Result:
         trackers = open_trackers(settings.log or [], run, plain(config), state.iteration)
         for tracker in trackers:
             stack.callback(tracker.close)
+        first = next(iter(run.read_metrics()), None)
+        warned: set[str] = set()
         while state.iteration < config.training.iterations:
             state, metrics = run_iteration(setup, state)
             watcher.iteration({"iteration": state.iteration - 1, **metrics})
+            first = first or metrics
+            for warning in silence_warnings(first, metrics, warned):
+                watcher.say(warning)
             for tracker in trackers:
                 tracker.log(metrics, state.iteration - 1)
             last = state.iteration == config.training.iterations

@@ -17,7 +17,8 @@ class Trajectory:
 
     ``prompt_ids`` and ``token_ids`` are token ids (at least one of each); ``sampled_logprobs`` one a written token,
     as the engine sampled it. ``allowed`` holds, for a direct ballot, the ids that could be written at each step, over
-    which probabilities are renormalised; it is empty for free text. ``game`` is the game's number in its iteration.
+    which probabilities are renormalised; it is empty for free text. ``held_back`` are ids that could not be written
+    among the first ``min_tokens``. ``game`` is the game's number in its iteration.
     """
 
     game: int
@@ -28,6 +29,8 @@ class Trajectory:
     sampled_logprobs: tuple[float, ...]
     allowed: tuple[tuple[int, ...], ...]
     advantage: float
+    held_back: tuple[int, ...] = ()
+    min_tokens: int = 0
 
 
 def trajectories(settled: Sequence[Settled], stages: Sequence[Stage]) -> list[Trajectory]:
@@ -69,5 +72,7 @@ def _trajectory(
             completion.logprobs,
             completion.allowed,
             advantage,
+            completion.held_back,
+            completion.min_tokens,
         )
     ]
