@@ -80,14 +80,14 @@ def curve_figure(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
     for label, points, style in (
         ("quality, most likely output", series(metrics, "quality/greedy"), {"color": _PERFORMING, "marker": "o"}),
         ("quality, sampled outputs", series(metrics, "quality/sampled"), sampled),
-        ("spy found, frozen games", series(metrics, "frozen/detection"), {"color": _DETECTION, "marker": "s"}),
-        ("ballots right, live games", live, {"color": _DETECTION, "linewidth": 0.8, "alpha": 0.8}),
+        ("spy found, starting model's games", series(metrics, "frozen/detection"), {"color": _DETECTION, "marker": "s"}),
+        ("ballots right, training's games", live, {"color": _DETECTION, "linewidth": 0.8, "alpha": 0.8}),
     ):
         if points:
             axes.plot(
                 *zip(*points, strict=True), label=label, clip_on=False, **{"linewidth": 2.0, "markersize": 4.5, **style}
             )
-    axes.set_title("Unseen documents, but for live games. Frozen games: the starting model's", loc="left", fontsize=9)
+    axes.set_title("On unseen documents, never trained on", loc="left", fontsize=9)
     axes.set(xlim=(0, metrics[-1]["iteration"] + 1), ylim=(0, 1.03), xlabel="iterations", ylabel="share, or quality")
     axes.grid(axis="y", color="#00000018", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
