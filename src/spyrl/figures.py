@@ -80,7 +80,11 @@ def curve_figure(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
     for label, points, style in (
         ("quality, most likely output", series(metrics, "quality/greedy"), {"color": _PERFORMING, "marker": "o"}),
         ("quality, sampled outputs", series(metrics, "quality/sampled"), sampled),
-        ("spy found, starting model's games", series(metrics, "frozen/detection"), {"color": _DETECTION, "marker": "s"}),
+        (
+            "spy found, frozen games",
+            series(metrics, "frozen/detection"),
+            {"color": _DETECTION, "marker": "s"},
+        ),
         ("ballots right, training's games", live, {"color": _DETECTION, "linewidth": 0.8, "alpha": 0.8}),
     ):
         if points:

@@ -289,8 +289,9 @@ def test_the_same_configuration_plays_the_same_games(tmp_path: Path, tiny_model:
 
 
 def test_games_do_not_depend_on_batch_sizes(tmp_path: Path, tiny_model: Path):
-    wide = set_up(tmp_path / "wide", tiny_model)
-    narrow = set_up(tmp_path / "narrow", tiny_model, "model.batch_tokens=1", "training.batch_tokens=1")
+    one_step = "training.minibatches=1"  # Adam makes whole steps of the rounding errors in a gradient of zero
+    wide = set_up(tmp_path / "wide", tiny_model, one_step)
+    narrow = set_up(tmp_path / "narrow", tiny_model, one_step, "model.batch_tokens=1", "training.batch_tokens=1")
     results = [run_iteration(setup, State()) for setup in (wide, narrow)]
     games = [read_games(setup.run.games_path(0)) for setup in (wide, narrow)]
     for one, two in zip(*games, strict=True):

@@ -644,7 +644,7 @@ def reference_follows_the_policy(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         learner,
         "_reference_scores",
-        lambda pupil, batch: REAL["score"](pupil.loaded.model, batch, pupil.temperature, pupil.loaded.device),
+        lambda pupil, members, batch: REAL["score"](pupil.loaded.model, members, batch, pupil.temperature),
     )
 
 
@@ -666,7 +666,9 @@ def ballots_scored_over_the_vocabulary(patch: pytest.MonkeyPatch) -> None:
 
 
 def temperature_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(learner, "score", lambda model, batch, temperature, device: REAL["score"](model, batch, 1.0, device))
+    patch.setattr(
+        learner, "score", lambda model, members, batch, temperature: REAL["score"](model, members, batch, 1.0)
+    )
 
 
 MUTATIONS: tuple[tuple[Mutate, Law], ...] = (

@@ -1,4 +1,4 @@
-"""Log-probabilities of trajectories in padded rows."""
+"""Log-probabilities of trajectories, in prefix trees and in padded rows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from spyrl.policy import Request, Sampling
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model
 from spyrl.policy.settings import ModelSettings
-from spyrl.training.scoring import Scores, batches, score
+from spyrl.training.scoring import Scores, batches, score, takes_trees
 from spyrl.training.trajectory import Trajectory
 from tiny import make_tiny_model
 
 CPU = torch.device("cpu")
 
 
-def made_of(prompt: list[int], written: list[int], allowed: tuple[tuple[int, ...], ...] = ()) -> Trajectory:
-    return Trajectory(0, "detection", "detector", tuple(prompt), tuple(written), (), allowed, 1.0)
+def made_of(
+    prompt: list[int], written: list[int], allowed: tuple[tuple[int, ...], ...] = (), game: int = 0
+) -> Trajectory:
+    return Trajectory(game, "detection", "detector", tuple(prompt), tuple(written), (), allowed, 1.0)
 
 
 @pytest.fixture(scope="module", params=["qwen3", "llama", "gemma"])
@@ -46,33 +48,124 @@ def plain(model: Any, trajectory: Trajectory, temperature: float) -> tuple[list[
     return logprobs, entropies
 
 
-def by_trajectory(scores: Scores, group: list[Trajectory]) -> list[Scores]:
-    lengths = [len(each.token_ids) for each in group]
-    parts = zip(scores.logprobs.split(lengths), scores.entropies.split(lengths), strict=True)
-    return [Scores(*part) for part in parts]
+def scored(
+    model: Any, group: list[Trajectory], temperature: float, *, packed: bool, budget: int = 4096
+) -> list[Scores]:
+    """Scores of each trajectory, in order."""
+    found: dict[int, Scores] = {}
+    for batch in batches(group, budget, CPU, packed=packed):
+        scores = score(model, group, batch, temperature)
+        lengths = [len(group[index].token_ids) for index in batch.members]
+        parts = zip(scores.logprobs.split(lengths), scores.entropies.split(lengths), strict=True)
+        found.update(zip(batch.members, (Scores(*part) for part in parts), strict=True))
+    return [found[index] for index in range(len(group))]
 
 
+both_layouts = pytest.mark.parametrize("packed", [True, False], ids=["trees", "rows"])
+
+
+def games_of(dice: random.Random) -> list[Trajectory]:
+    """Three games: players that share a document, ballots of one prompt, one-token prompts, ties and repetitions."""
+    group = []
+    for game in range(3):
+        document = dice.choices(range(250), k=30)
+        outputs = [dice.choices(range(250), k=length) for length in (9, 9, 20, 1)]
+        outputs.append(outputs[0][:5] + dice.choices(range(250), k=4))  # begins like another one
+        outputs.append(list(outputs[0]))  # and one twice
+        for output in outputs:
+            group.append(made_of(document, output, game=game))
+        group.append(made_of([*document[:18], *dice.choices(range(250), k=12)], outputs[1], game=game))  # the spy
+        question = dice.choices(range(250), k=40)
+        group += [made_of(question, [token], ((4, 7, 9),), game=game) for token in (4, 9, 4)]
+        group.append(made_of(question, [7, 3], ((4, 7, 9), (1, 3)), game=game))
+        group.append(made_of([5], [6, 7], game=game))
+        group.append(made_of([5], [6], game=game))
+    return group
+
+
+@both_layouts
+@pytest.mark.parametrize("budget", [1, 100, 4096])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float):
-    dice = random.Random(0)
-    group = [
-        made_of(dice.choices(range(250), k=n), dice.choices(range(250), k=m)) for n, m in ((30, 9), (3, 20), (1, 1))
-    ]
-    question = dice.choices(range(250), k=40)
-    group += [made_of(question, [token], ((4, 7, 9),)) for token in (4, 9, 4)]
-    group.append(made_of(question, [7, 3], ((4, 7, 9), (1, 3))))
-    for trajectory, scores in zip(group, by_trajectory(score(model, group, temperature, CPU), group), strict=True):
+def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float, packed: bool, budget: int):
+    group = games_of(random.Random(0))
+    found = scored(model, group, temperature, packed=packed, budget=budget)
+    for trajectory, scores in zip(group, found, strict=True):
         logprobs, entropies = plain(model, trajectory, temperature)
         assert scores.logprobs.tolist() == pytest.approx(logprobs, abs=1e-4)
         assert scores.entropies.tolist() == pytest.approx(entropies, abs=1e-4)
 
 
-def test_temperature_zero_scores_at_one(model: Any):
+def test_trees_and_rows_give_the_same_gradient(model: Any):
+    group = games_of(random.Random(1))
+    gradients = []
+    for packed in (True, False):
+        found = scored(model, group, 1.0, packed=packed)
+        total = sum((at % 5 - 2) * each.logprobs.sum() + each.entropies.sum() for at, each in enumerate(found))
+        parts = torch.autograd.grad(total, list(model.parameters()))
+        gradients.append(torch.cat([part.flatten() for part in parts]))
+    assert (gradients[0] - gradients[1]).norm() / gradients[1].norm() < 1e-5
+
+
+def test_eager_attention_reads_trees_too(model: Any):
+    group = games_of(random.Random(2))
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+        found = [scored(model, group, 1.0, packed=packed) for packed in (True, False)]
+    finally:
+        model.set_attn_implementation(before)
+    for one, other in zip(*found, strict=True):
+        assert one.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=1e-4)
+
+
+def test_trees_compute_each_distinct_token_once(model: Any):
+    group = games_of(random.Random(3))
+    read = {
+        (each.game, (each.prompt_ids + each.token_ids[:-1])[:length])
+        for each in group
+        for length in range(1, len(each.prompt_ids) + len(each.token_ids))
+    }
+    laid = list(batches(group, 10**6, CPU, packed=True))
+    assert sum(int((batch.mask[:, 0].diagonal(dim1=1, dim2=2)).sum()) for batch in laid) >= len(read)
+    assert sum(int((batch.mask[:, 0].sum(-1) > 1).sum()) for batch in laid) == len(
+        [each for each in read if len(each[1]) > 1]
+    )
+
+
+def test_models_that_read_trees_are_known(model: Any, monkeypatch: pytest.MonkeyPatch):
+    assert takes_trees(model, CPU)
+    training = model.training
+    forward = model.forward
+
+    def deaf(**options: Any) -> Any:  # attends to whatever came before, as a recurrent layer does
+        options["attention_mask"] = torch.ones_like(options["input_ids"])
+        return forward(**options)
+
+    monkeypatch.setattr(model, "forward", deaf)
+    assert not takes_trees(model, CPU)
+
+    def refusing(**options: Any) -> Any:
+        raise ValueError("a mask of four dimensions?")
+
+    monkeypatch.setattr(model, "forward", refusing)
+    assert not takes_trees(model, CPU)
+    assert model.training == training
+
+
+def test_models_with_windows_are_padded(model: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(model.config, "layer_types", ["full_attention", "sliding_attention"], raising=False)
+    assert not takes_trees(model, CPU)
+
+
+@both_layouts
+def test_temperature_zero_scores_at_one(model: Any, packed: bool):
     group = [made_of([1, 2, 3], [4, 5])]
-    assert torch.equal(score(model, group, 0.0, CPU).logprobs, score(model, group, 1.0, CPU).logprobs)
+    zero, one = (scored(model, group, temperature, packed=packed)[0] for temperature in (0.0, 1.0))
+    assert torch.equal(zero.logprobs, one.logprobs)
 
 
-def test_scores_equal_what_was_recorded_in_sampling(tiny_model: Path):
+@both_layouts
+def test_scores_equal_what_was_recorded_in_sampling(tiny_model: Path, packed: bool):
     loaded = load_model(ModelSettings(path=str(tiny_model), device="cpu"), trainable=True)
     messages = ({"role": "user", "content": "Who is the spy?"},)
     requests = [
@@ -86,12 +179,13 @@ def test_scores_equal_what_was_recorded_in_sampling(tiny_model: Path):
     ]
     assert any(len(each.allowed) == 0 for each in group)
     assert any(len(each.allowed) > 0 for each in group)
-    for trajectory, scores in zip(group, by_trajectory(score(loaded.model, group, 0.8, CPU), group), strict=True):
+    for trajectory, scores in zip(group, scored(loaded.model, group, 0.8, packed=packed), strict=True):
         assert scores.logprobs.tolist() == pytest.approx(trajectory.sampled_logprobs, abs=1e-4)
 
 
-def test_a_forced_token_has_no_gradient(model: Any):
-    scores = score(model, [made_of([1, 2], [5], ((5,),))], 1.0, CPU)
+@both_layouts
+def test_a_forced_token_has_no_gradient(model: Any, packed: bool):
+    (scores,) = scored(model, [made_of([1, 2], [5], ((5,),))], 1.0, packed=packed)
     assert (scores.logprobs.item(), scores.entropies.item()) == (0, 0)
     gradients = torch.autograd.grad(
         scores.logprobs.sum() + scores.entropies.sum(), list(model.parameters()), allow_unused=True
@@ -108,8 +202,11 @@ def test_one_row_for_all_ballots_of_a_prompt(model: Any, monkeypatch: pytest.Mon
         return forward(**options)
 
     monkeypatch.setattr(model, "forward", watched)
-    score(model, [made_of([1, 2, 3], [token], ((4, 5, 6),)) for token in (4, 5, 6, 4)] + [made_of([7], [8])], 1.0, CPU)
-    assert shapes == [(2, 3)]
+    group = [made_of([1, 2, 3], [token], ((4, 5, 6),)) for token in (4, 5, 6, 4)] + [made_of([7], [8])]
+    scored(model, group, 1.0, packed=False)
+    assert shapes.pop() == (2, 3)
+    scored(model, group, 1.0, packed=True)
+    assert shapes.pop() == (1, 4)  # one game, one tree
 
 
 TRAJECTORIES = st.lists(
@@ -120,16 +217,24 @@ TRAJECTORIES = st.lists(
 )
 
 
-@given(TRAJECTORIES, st.integers(1, 60))
-def test_batches_cover_everything_once_within_the_budget(trajectories: list[Trajectory], budget: int):
-    def inputs(index: int) -> tuple[int, ...]:
-        return trajectories[index].prompt_ids + trajectories[index].token_ids[:-1]
+@given(TRAJECTORIES, st.integers(1, 60), st.booleans())
+def test_batches_cover_everything_once_within_the_budget(trajectories: list[Trajectory], budget: int, packed: bool):
+    laid = list(batches(trajectories, budget, CPU, packed=packed))
+    assert sorted(index for batch in laid for index in batch.members) == list(range(len(trajectories)))
+    for batch in laid:
+        rows, width = batch.ids.shape
+        assert rows == 1 or rows * width <= budget
+        assert batch.places.shape == (2, sum(len(trajectories[index].token_ids) for index in batch.members))
+        assert batch.positions.shape == batch.ids.shape
 
-    groups = list(batches(trajectories, budget))
-    assert sorted(index for group in groups for index in group) == list(range(len(trajectories)))
-    for group in groups:
-        rows = {inputs(index) for index in group}
-        assert len(rows) == 1 or len(rows) * max(map(len, rows)) <= budget
-    # The same input is read once only.
-    read = [row for group in groups for row in {inputs(index) for index in group}]
-    assert len(read) == len(set(read))
+
+@given(TRAJECTORIES)
+def test_what_predicts_a_token_is_read_before_it(trajectories: list[Trajectory]):
+    for packed in (True, False):
+        for batch in batches(trajectories, 10**6, CPU, packed=packed):
+            written = [
+                (each.prompt_ids + each.token_ids)[len(each.prompt_ids) + at - 1]
+                for each in (trajectories[index] for index in batch.members)
+                for at in range(len(each.token_ids))
+            ]
+            assert batch.ids[tuple(batch.places)].tolist() == written

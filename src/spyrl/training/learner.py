@@ -17,7 +17,7 @@ from spyrl.game import generator, named_seed
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
 from spyrl.training.loss import token_losses
-from spyrl.training.scoring import Scores, batches, score
+from spyrl.training.scoring import Batch, Scores, batches, score, takes_trees
 from spyrl.training.settings import TrainingSettings
 from spyrl.training.trajectory import Trajectory
 
@@ -35,6 +35,8 @@ class Learner:
     optimizers: dict[str, torch.optim.AdamW]
     settings: TrainingSettings
     temperature: float
+    packed: bool = False
+    """Whether its model reads prefix trees; else trajectories are scored in padded rows."""
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -59,7 +61,8 @@ def make_learner(loaded: LoadedModel, settings: TrainingSettings, temperature: f
         )
         for name in names
     }
-    return Learner(loaded, reference, optimizers, settings, temperature)
+    packed = settings.packed and takes_trees(model, loaded.device)
+    return Learner(loaded, reference, optimizers, settings, temperature, packed)
 
 
 @dataclass(frozen=True)
@@ -205,18 +208,18 @@ def _accumulate(
     settings, device = learner.settings, learner.loaded.device
     members = [trajectories[index] for index in minibatch]
     written = sum(len(member.token_ids) for member in members)
-    for group in batches(members, settings.batch_tokens):
-        batch = [members[at] for at in group]
-        lengths = [len(member.token_ids) for member in batch]
-        reference = _reference_scores(learner, batch)
+    for batch in batches(members, settings.batch_tokens, device, packed=learner.packed):
+        scored = [members[at] for at in batch.members]
+        lengths = [len(member.token_ids) for member in scored]
+        reference = _reference_scores(learner, members, batch)
         with autocast(learner.loaded):
-            own = score(learner.loaded.model, batch, learner.temperature, device)
-        before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in group])
+            own = score(learner.loaded.model, members, batch, learner.temperature)
+        before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in batch.members])
         losses = token_losses(
             own.logprobs,
             before,
             reference.logprobs if reference else None,
-            _each_token([member.advantage for member in batch], lengths, device),
+            _each_token([member.advantage for member in scored], lengths, device),
             own.entropies,
             clip=settings.clip,
             kl=settings.kl,
@@ -231,16 +234,16 @@ def _accumulate(
         sums.entropy += float(own.entropies.detach().sum())
         sums.clipped += float(losses.clipped.sum())
         sums.tokens += sum(lengths)
-        sampled = _each_token([bool(member.sampled_logprobs) for member in batch], lengths, torch.device("cpu")) > 0
+        sampled = _each_token([bool(member.sampled_logprobs) for member in scored], lengths, torch.device("cpu")) > 0
         if sampled.any():
-            told = torch.tensor([logprob for member in batch for logprob in member.sampled_logprobs])
+            told = torch.tensor([logprob for member in scored for logprob in member.sampled_logprobs])
             gap = (before.cpu()[sampled] - told).abs()
             sums.gap += float(gap.sum())
             sums.gap_max = max(sums.gap_max, float(gap.max()))
             sums.gap_tokens += len(gap)
         total.backward()  # type: ignore[no-untyped-call]
         sums.loss += float(total.detach())
-        on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in batch))
+        on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in scored))
 
 
 def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.device) -> Tensor:
@@ -250,22 +253,22 @@ def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.d
     )
 
 
-def _reference_scores(learner: Learner, batch: Sequence[Trajectory]) -> Scores | None:
+def _reference_scores(learner: Learner, trajectories: Sequence[Trajectory], batch: Batch) -> Scores | None:
     if learner.settings.kl == 0:
         return None
     model = learner.reference if learner.reference is not None else learner.loaded.model
     off: AbstractContextManager[Any] = nullcontext() if learner.reference is not None else model.disable_adapter()
     with torch.no_grad(), autocast(learner.loaded), off:
-        return score(model, batch, learner.temperature, learner.loaded.device)
+        return score(model, trajectories, batch, learner.temperature)
 
 
 def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> list[Tensor]:
     """The log-probabilities of all trajectories before the first step."""
     found: dict[int, Tensor] = {}
+    device, budget = learner.loaded.device, learner.settings.batch_tokens
     with torch.no_grad(), autocast(learner.loaded):
-        for group in batches(trajectories, learner.settings.batch_tokens):
-            batch = [trajectories[index] for index in group]
-            scores = score(learner.loaded.model, batch, learner.temperature, learner.loaded.device)
-            lengths = [len(member.token_ids) for member in batch]
-            found.update(zip(group, torch.split(scores.logprobs, lengths), strict=True))
+        for batch in batches(trajectories, budget, device, packed=learner.packed):
+            scores = score(learner.loaded.model, trajectories, batch, learner.temperature)
+            lengths = [len(trajectories[index].token_ids) for index in batch.members]
+            found.update(zip(batch.members, torch.split(scores.logprobs, lengths), strict=True))
     return [found[index] for index in range(len(trajectories))]

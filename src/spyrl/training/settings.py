@@ -65,6 +65,8 @@ class TrainingSettings:
     """Optimiser steps a pass (published: 1); whole games stay together."""
     batch_tokens: int = 16384
     """Most tokens, padding included, of one forward and backward pass; gradients are accumulated over passes."""
+    packed: bool = True
+    """Score each game's trajectories as a prefix tree, common beginnings once; models that cannot are padded."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     evaluation: EvaluationSettings = EvaluationSettings()
