@@ -14,7 +14,7 @@ from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model
 from spyrl.policy.settings import ModelSettings
 from spyrl.runs.folder import RunFolder
-from spyrl.training.scoring import score
+from spyrl.training.scoring import batches, score
 from spyrl.training.silence import silence_warnings
 from spyrl.training.train import train
 from spyrl.training.trajectory import Trajectory
@@ -102,19 +102,27 @@ def test_an_answer_does_not_end_before_its_floor(talkative: LocalPolicy, floor: 
         assert min(len(each.token_ids) for each in completions) == floor + 1  # and then it ends as it likes
 
 
+def scored_alone(policy: LocalPolicy, group: list[Trajectory]) -> torch.Tensor:
+    found = []
+    for each in group:
+        (batch,) = batches([each], 10**6, policy.loaded.device)
+        found.append(score(policy.loaded.model, [each], batch, 1.0).logprobs)
+    return torch.cat(found)
+
+
 def test_what_was_held_back_is_not_scored(talkative: LocalPolicy) -> None:
     completions = ask(talkative, 5)
     group = [
         Trajectory(0, "performing", "spy", c.prompt_ids, c.token_ids, c.logprobs, c.allowed, 1.0, c.held_back, 5)
         for c in completions
     ]
-    scores = score(talkative.loaded.model, group, 1.0, talkative.loaded.device)
+    scores = scored_alone(talkative, group)
     sampled = [logprob for each in completions for logprob in each.logprobs]
-    assert scores.logprobs.tolist() == pytest.approx(sampled, abs=1e-4)
+    assert scores.tolist() == pytest.approx(sampled, abs=1e-4)
     # Without the floor in the trajectory, the likeliest token would take nearly all of the mass.
     bare = [Trajectory(0, "performing", "spy", t.prompt_ids, t.token_ids, (), (), 1.0) for t in group]
-    other = score(talkative.loaded.model, bare, 1.0, talkative.loaded.device)
-    assert (other.logprobs[:5] < scores.logprobs[:5] - 1).all()
+    other = scored_alone(talkative, bare)
+    assert (other[:5] < scores[:5] - 1).all()
 
 
 def test_the_floor_reaches_players_and_not_detectors(tiny_model: Path, tmp_path: Path) -> None:
