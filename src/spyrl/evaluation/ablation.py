@@ -214,7 +214,7 @@ def run_all(
                 for run, process in [each for each in running if each[1].poll() is not None]:
                     running.remove((run, process))
                     progress.end(run)
-                    if process.poll() == 0 and run.finished:
+                    if run.finished:  # whatever went wrong after that, its result is whole
                         say(f"{run.name} is finished ({progress})")
                     else:
                         failures[run.name] = _reason(process.poll(), run.log)
@@ -382,6 +382,8 @@ def _reason(code: int | None, log: Path) -> str:
     said = next((line.strip() for line in reversed(lines) if line.strip()), "")
     if code == 0:
         return "it was stopped before its last iteration"
+    if code is not None and code < 0:
+        return f"it was killed by signal {-code}"
     return said or f"it ended with exit code {code}"
 
 

@@ -79,7 +79,8 @@ def batches(
     return _packed(trajectories, budget, device) if packed else _padded(trajectories, budget, device)
 
 
-def _packed(trajectories: Sequence[Trajectory], budget: int, device: torch.device) -> Iterator[Batch]:
+def inputs_by_game(trajectories: Sequence[Trajectory]) -> list[dict[int, Ints]]:
+    """What the model reads to predict each trajectory's tokens, by its index, game by game."""
     games: dict[int, dict[int, Ints]] = {}
     prompts: dict[tuple[int, ...], Ints] = {}  # many trajectories have the same one
     for index, each in enumerate(trajectories):
@@ -87,8 +88,12 @@ def _packed(trajectories: Sequence[Trajectory], budget: int, device: torch.devic
             prompts[each.prompt_ids] = np.asarray(each.prompt_ids, dtype=np.int64)
         written = np.asarray(each.token_ids[:-1], dtype=np.int64)
         games.setdefault(each.game, {})[index] = np.concatenate([prompts[each.prompt_ids], written])
+    return list(games.values())
+
+
+def _packed(trajectories: Sequence[Trajectory], budget: int, device: torch.device) -> Iterator[Batch]:
     wanted = {index: len(each.token_ids) for index, each in enumerate(trajectories)}
-    trees = [tree for inputs in games.values() for tree in grow(inputs, budget, wanted)]
+    trees = [tree for inputs in inputs_by_game(trajectories) for tree in grow(inputs, budget, wanted)]
     for rows in shelved(trees, budget):
         yield _trees_laid_out(rows, device)
 

@@ -1,0 +1,82 @@
+"""How things are measured: pairs in turn in one process, medians with their spread, memory in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import torch
+
+Row = dict[str, str | int | float]
+
+
+def machine() -> dict[str, str | int]:
+    """The machine and the versions that a figure depends on."""
+    processor = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            processor = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    found: dict[str, str | int] = {"processor": processor, "cores": len(os.sched_getaffinity(0))}
+    found |= {name: metadata.version(name) for name in ("torch", "transformers")}
+    return found | {"threads": torch.get_num_threads()}
+
+
+def in_turn(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[list[float], list[float]]:
+    """Seconds of both, run in turn after one warm-up each, so that a slower machine slows both."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for work in (ours, theirs):
+        work()
+    for _ in range(repeats):
+        for work, spent in zip((ours, theirs), times, strict=True):
+            gc.collect()
+            begun = time.perf_counter()
+            work()
+            spent.append(time.perf_counter() - begun)
+    return times
+
+
+def speedup(ours: list[float], theirs: list[float]) -> dict[str, float]:
+    """Median seconds of both, the median of the pairs' ratios, and the smallest and largest ratio."""
+    ratios = [slow / fast for fast, slow in zip(ours, theirs, strict=True)]
+    return {
+        "seconds": statistics.median(ours),
+        "against_seconds": statistics.median(theirs),
+        "speedup": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+    }
+
+
+def peak_above(prepare: Callable[..., Callable[[], Any]], *arguments: Any) -> float:
+    """MB by which a fresh process's peak memory rises above what it holds when ``prepare(*arguments)`` has returned."""
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_send_peak, args=(sending, prepare, arguments))
+    process.start()
+    sending.close()
+    found = float(receiving.recv())
+    process.join()
+    return found
+
+
+def _send_peak(sending: Any, prepare: Callable[..., Callable[[], Any]], arguments: tuple[Any, ...]) -> None:
+    work = prepare(*arguments)
+    gc.collect()
+    before = _resident()
+    work()
+    sending.send(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before, 0.0))
+
+
+def _resident() -> float:
+    with open("/proc/self/statm", encoding="utf-8") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

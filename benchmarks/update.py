@@ -1,0 +1,124 @@
+"""The update: prefix trees against padded rows, on the same trajectories.
+
+A Llama of SmolLM2-135M's shape with random weights (``--layers`` for fewer of its 30 layers, alike for both), float32.
+One game: detection is 8 reasoned answers to one prompt, performing 5 players with the spy's copy differing from 40 % of
+the prompt on for 20 % of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.measuring import Row, in_turn, peak_above, speedup
+from spyrl.training.scoring import batches, score
+from spyrl.training.trajectory import Trajectory
+
+VOCABULARY = 49152
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--layers", type=int, default=30, metavar="N", help="layers of the model (default 30)")
+    parser.add_argument(
+        "--prompts", type=int, nargs="+", default=[250, 600, 1000, 4000], metavar="TOKENS", help="prompt lengths"
+    )
+    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes longer")
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    """Measure all stages and prompt lengths."""
+    rows: list[Row] = []
+    for length in options.prompts:
+        for stage, trajectories in (("detection", detection(length)), ("performing", performing(length))):
+            rows.append(_row(stage, length, trajectories, options))
+    return rows
+
+
+def smollm2(layers: int) -> Any:
+    """A model of SmolLM2-135M's shape."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        head_dim=64,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config)
+
+
+def detection(prompt: int, answers: int = 8, written: int = 32) -> list[Trajectory]:
+    """Answers to one prompt."""
+    dice = random.Random(0)
+    asked = _tokens(dice, prompt)
+    return [
+        Trajectory(0, "detection", "detector", asked, _tokens(dice, written), (), (), dice.gauss(0, 1))
+        for _ in range(answers)
+    ]
+
+
+def performing(prompt: int, players: int = 5, written: int = 150) -> list[Trajectory]:
+    """Outputs of players, the first of which is the spy."""
+    dice = random.Random(1)
+    asked = _tokens(dice, prompt)
+    begin, end = int(0.4 * prompt), int(0.6 * prompt)
+    spied = asked[:begin] + _tokens(dice, end - begin) + asked[end:]
+    return [
+        Trajectory(
+            0, "performing", "civilian", asked if player else spied, _tokens(dice, written), (), (), dice.gauss(0, 1)
+        )
+        for player in range(players)
+    ]
+
+
+def distinct_tokens(trajectories: Sequence[Trajectory]) -> int:
+    """Tokens that any way to compute this must read: each distinct beginning's last one."""
+    inputs = [each.prompt_ids + each.token_ids[:-1] for each in trajectories]
+    return len({hash(row[: at + 1]) for row in inputs for at in range(len(row))})
+
+
+def _row(stage: str, length: int, trajectories: Sequence[Trajectory], options: argparse.Namespace) -> Row:
+    model = smollm2(options.layers)
+    ours, theirs = (_work(model, trajectories, packed=packed) for packed in (True, False))
+    row: Row = {"stage": stage, "prompt_tokens": length, "against": "padded"}
+    row |= speedup(*in_turn(ours, theirs, options.repeats))
+    del model, ours, theirs
+    if not options.no_memory:
+        peaks = [peak_above(_prepared, options.layers, trajectories, packed) for packed in (True, False)]
+        row |= {"memory_mb": peaks[0], "against_mb": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
+    laid = list(batches(trajectories, 10**9, torch.device("cpu")))
+    row["computed_over_distinct"] = sum(batch.ids.numel() for batch in laid) / distinct_tokens(trajectories)
+    return row
+
+
+def _prepared(layers: int, trajectories: Sequence[Trajectory], packed: bool) -> Callable[[], None]:
+    return _work(smollm2(layers), trajectories, packed=packed)
+
+
+def _work(model: Any, trajectories: Sequence[Trajectory], *, packed: bool) -> Callable[[], None]:
+    """One forward and backward pass over all trajectories, into gradients that are there already."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+
+    def work() -> None:
+        for batch in batches(trajectories, 10**9, torch.device("cpu"), packed=packed):
+            lengths = [len(trajectories[index].token_ids) for index in batch.members]
+            weights = torch.tensor([trajectories[index].advantage for index in batch.members])
+            scores = score(model, trajectories, batch, 1.0)
+            (scores.logprobs * weights.repeat_interleave(torch.tensor(lengths))).sum().backward()
+
+    return work
+
+
+def _tokens(dice: random.Random, count: int) -> tuple[int, ...]:
+    return tuple(dice.choices(range(VOCABULARY), k=count))
