@@ -114,7 +114,7 @@ def _work(model: Any, trajectories: Sequence[Trajectory], *, packed: bool) -> Ca
         for batch in batches(trajectories, 10**9, torch.device("cpu"), packed=packed):
             lengths = [len(trajectories[index].token_ids) for index in batch.members]
             weights = torch.tensor([trajectories[index].advantage for index in batch.members])
-            scores = score(model, trajectories, batch, 1.0)
+            scores = score(model, trajectories, batch, 1.0, entropy_gradient=False)
             (scores.logprobs * weights.repeat_interleave(torch.tensor(lengths))).sum().backward()
 
     return work

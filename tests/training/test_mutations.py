@@ -666,9 +666,10 @@ def ballots_scored_over_the_vocabulary(patch: pytest.MonkeyPatch) -> None:
 
 
 def temperature_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        learner, "score", lambda model, members, batch, temperature: REAL["score"](model, members, batch, 1.0)
-    )
+    def warm(model: Any, members: Any, batch: Any, temperature: float, **options: Any) -> Any:
+        return REAL["score"](model, members, batch, 1.0, **options)
+
+    patch.setattr(learner, "score", warm)
 
 
 MUTATIONS: tuple[tuple[Mutate, Law], ...] = (

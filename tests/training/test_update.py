@@ -455,10 +455,10 @@ def test_every_trajectory_is_learnt_from_once_an_epoch(sharp: Path, monkeypatch:
     seen: list[Trajectory] = []
     real = module.score
 
-    def watched(model: Any, members: Sequence[Trajectory], batch: Any, *rest: Any) -> Any:
+    def watched(model: Any, members: Sequence[Trajectory], batch: Any, *rest: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():
             seen.extend(members[index] for index in batch.members)
-        return real(model, members, batch, *rest)
+        return real(model, members, batch, *rest, **options)
 
     monkeypatch.setattr(module, "score", watched)
     trajectories = [dataclasses.replace(each, advantage=float(at)) for at, each in enumerate(mixed_trajectories())]

@@ -213,7 +213,13 @@ def _accumulate(
         lengths = [len(member.token_ids) for member in scored]
         reference = _reference_scores(learner, members, batch)
         with autocast(learner.loaded):
-            own = score(learner.loaded.model, members, batch, learner.temperature)
+            own = score(
+                learner.loaded.model,
+                members,
+                batch,
+                learner.temperature,
+                entropy_gradient=settings.entropy > 0,
+            )
         before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in batch.members])
         losses = token_losses(
             own.logprobs,

@@ -42,10 +42,13 @@ class Batch:
     places: Tensor
 
 
-def score(model: Any, trajectories: Sequence[Trajectory], batch: Batch, temperature: float) -> Scores:
+def score(
+    model: Any, trajectories: Sequence[Trajectory], batch: Batch, temperature: float, *, entropy_gradient: bool = True
+) -> Scores:
     """Score the batch's members, of these ``trajectories``, under ``model`` in one forward pass.
 
     ``temperature`` is the sampling temperature: the policy is what was sampled from (1 where decoding was greedy).
+    Without ``entropy_gradient`` entropies carry none, which saves half of the memory that large vocabularies take.
     """
     members = [trajectories[index] for index in batch.members]
     row, column = batch.places
@@ -63,8 +66,9 @@ def score(model: Any, trajectories: Sequence[Trajectory], batch: Batch, temperat
     if barred is not None:
         written = written.masked_fill(barred, float("-inf"))
     logprobs = torch.log_softmax(written, -1)
-    probabilities = logprobs.exp()
-    entropies = -(probabilities * logprobs.masked_fill(probabilities == 0, 0.0)).sum(-1)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
+        probabilities = logprobs.exp()
+        entropies = -(probabilities * logprobs.masked_fill(probabilities == 0, 0.0)).sum(-1)
     return Scores(logprobs.gather(-1, tokens[:, None])[:, 0], entropies)
 
 
