@@ -162,6 +162,11 @@ def test_the_preset_where_none_is_named(words: list[str], preset: str) -> None:
     assert default_preset(words) == preset
 
 
+def test_the_ledgers_models_can_name_eight_players() -> None:
+    assert load_config("ledger", ["game.players=8"]).game.players == 8
+    assert "can name 8 players" in problem_of("ledger", "game.players=9")
+
+
 def test_held_out_documents_are_never_trainings_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_text("", encoding="utf-8")

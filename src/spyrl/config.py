@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from spyrl.corpus import CorpusSettings
+from spyrl.corpus.ledger import MOST_PLAYERS
 from spyrl.errors import UsageError
 from spyrl.game.settings import GameSettings
 from spyrl.policy.settings import ModelSettings
@@ -115,6 +116,8 @@ def config_of(data: Mapping[str, Any], where: str) -> Config:
         problem = "direct ballots need the model in this process; set game.detectors.answer=reasoned"
     elif model.path.startswith(_LEDGER_MODELS) and config.task != "ledger":
         problem = f"{model.path} knows the words of task ledger only; set model.path to a language model"
+    elif model.path.startswith(_LEDGER_MODELS) and config.game.players > MOST_PLAYERS:
+        problem = f"{model.path} can name {MOST_PLAYERS} players; lower game.players={config.game.players}"
     elif config.training.evaluation.every and not _has_splits(config):
         problem = "training.evaluation needs documents of its own: set training.evaluation.path, or its every to 0"
     elif config.game.min_tokens and (model.server or (model.performer and model.performer.server)):

@@ -33,6 +33,9 @@ FACTS = 6
 UNKNOWN = "?"
 """What stands for an object that a player does not know."""
 
+MOST_PLAYERS = 8
+"""Players that the ledger's models have numbers for."""
+
 SPLITS = ("train", "test")
 
 _BLOCK = 1024

@@ -9,10 +9,7 @@ from tokenizers.pre_tokenizers import Sequence as Steps
 from tokenizers.pre_tokenizers import Split, WhitespaceSplit
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from spyrl.corpus.ledger import NAMES, OBJECTS, UNKNOWN
-
-MOST_PLAYERS = 8
-"""Players that the vocabulary has numbers for."""
+from spyrl.corpus.ledger import MOST_PLAYERS, NAMES, OBJECTS, UNKNOWN
 
 _SPECIAL = ("<pad>", "<unk>", "<user>", "<end>", "<assistant>")
 _WORDS = ("_", UNKNOWN, "civilian", "spy", "detector", "\\boxed{", "}", "N/A")

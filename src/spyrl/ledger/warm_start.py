@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from spyrl.corpus.ledger import FACTS, NAMES, OBJECTS, UNKNOWN
+from spyrl.corpus.ledger import FACTS, MOST_PLAYERS, NAMES, OBJECTS, UNKNOWN
 from spyrl.errors import UsageError
 from spyrl.game import Deal, Document, Output, named_seed
-from spyrl.ledger.blank import MOST_PLAYERS, blank_model, blank_tokenizer
+from spyrl.ledger.blank import blank_model, blank_tokenizer
 from spyrl.ledger.habits import Habits, Lines, habits_of, hidden, restated
 from spyrl.tasks import DetectionTurn, PerformingTurn
 from spyrl.tasks.ledger import TASK
