@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy.base import Completion, FinishReason, Request, Sampling, split_reasoning
+from spyrl.policy.cache import roomy_cache
 from spyrl.policy.choices import ChoiceTree, choice_tree
 from spyrl.policy.models import LoadedModel
 
@@ -128,7 +128,7 @@ class LocalPolicy:
         """Write all ``rows``; ``position_of`` says which prompt a request's rows go on from."""
         model, device = self.loaded.model, self.loaded.device
         ids, mask = left_padded(prompts, device)
-        cache = DynamicCache(config=model.config)
+        cache = roomy_cache(model.config)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = model(
             input_ids=ids,
