@@ -81,8 +81,8 @@ def _draw(axes: Any, title: str, lines: Sequence[Compared]) -> None:
         done = [at for at, _ in points]
         label = each.variant.name.partition("+")[2] or each.variant.name
         axes.plot(done, [found.mean for _, found in points], color=colour, label=label, linewidth=1.6, marker=".")
-        low = [found.mean if found.low is None else found.low for _, found in points]
-        high = [found.mean if found.high is None else found.high for _, found in points]
+        low = [found.mean if found.low is None else max(found.low, 0) for _, found in points]  # all are shares
+        high = [found.mean if found.high is None else min(found.high, 1) for _, found in points]
         axes.fill_between(done, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_title(title, fontsize=10, loc="left")
     axes.grid(axis="y", color="#00000014", linewidth=0.8)

@@ -82,7 +82,7 @@ class Results:
 def collect(ablation: Ablation, asked: Sequence[Variant] = ()) -> Results | None:
     """The results of all finished runs in the folder; ``None`` where there is none.
 
-    A variant that shares another one's runs is among them if it was ``asked`` for.
+    A variant that shares another one's runs is among them if it was ``asked`` for, or if one is compared with it.
     """
     finished: dict[str, list[tuple[Run, list[dict[str, Any]]]]] = {}
     unfinished = []
@@ -97,10 +97,12 @@ def collect(ablation: Ablation, asked: Sequence[Variant] = ()) -> Results | None
         return None
     seeds = {name: tuple(_seed(run.seed, metrics, measure) for run, metrics in runs) for name, runs in finished.items()}
     owners = {variant.name: ablation.shared(variant) for variant in VARIANTS}
+    referred = {variant.against for variant in VARIANTS if owners[variant.name] == variant.name in seeds}
     compared = tuple(
         compare(variant, owners[variant.name], seeds, owners.get(variant.against, ""), measure)
         for variant in VARIANTS
-        if owners[variant.name] in seeds and (owners[variant.name] == variant.name or variant in asked)
+        if owners[variant.name] in seeds
+        and (owners[variant.name] == variant.name or variant in asked or variant.name in referred)
     )
     return Results(ablation.preset, ablation.words, measure, compared, tuple(unfinished))
 
