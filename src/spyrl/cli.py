@@ -265,7 +265,7 @@ def _warm_start(options: argparse.Namespace) -> int:
 def _ablate(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from spyrl.config import load_config
+    from spyrl.config import DEFAULT_PRESET, load_config
     from spyrl.evaluation import ablation as ablating
     from spyrl.evaluation.report import report
     from spyrl.evaluation.statistics import check_installed
@@ -273,7 +273,7 @@ def _ablate(options: argparse.Namespace) -> int:
     from spyrl.evaluation.variants import chosen
 
     source, words = _split(options.words)
-    preset, variants, jobs = source or ablating.DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()
+    preset, variants, jobs = source or DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()
     console = Console(highlight=False)
     if options.list:
         show_variants(console, variants, load_config(preset, words))

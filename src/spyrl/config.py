@@ -27,7 +27,8 @@ from spyrl.training.settings import TrainingSettings
 
 DEFAULT_PRESET = "ledger"
 _TEXT_PRESET = "writing-smollm2"  # what a task, corpus or model of one's own is tried with
-_LEDGER_MODELS = "bundled:ledger"
+LEDGER_MODELS = "bundled:ledger"
+"""How the paths of the ledger's own models begin."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def default_preset(overrides: Sequence[str]) -> str:
         return settings.get(key) if isinstance(settings, dict) else None
 
     model = named("model", "path")
-    own_model = bool(model) and not str(model).startswith(_LEDGER_MODELS)
+    own_model = bool(model) and not str(model).startswith(LEDGER_MODELS)
     own = words.get("task", "ledger") != "ledger" or named("corpus", "path") or named("model", "server") or own_model
     return _TEXT_PRESET if own else DEFAULT_PRESET
 
@@ -114,9 +115,9 @@ def config_of(data: Mapping[str, Any], where: str) -> Config:
         problem = "training.stages=joint makes one step for both stages; set training.optimizer=shared"
     elif config.game.detectors.answer == "direct" and (model.server or (model.detector and model.detector.server)):
         problem = "direct ballots need the model in this process; set game.detectors.answer=reasoned"
-    elif model.path.startswith(_LEDGER_MODELS) and config.task != "ledger":
+    elif model.path.startswith(LEDGER_MODELS) and config.task != "ledger":
         problem = f"{model.path} knows the words of task ledger only; set model.path to a language model"
-    elif model.path.startswith(_LEDGER_MODELS) and config.game.players > MOST_PLAYERS:
+    elif model.path.startswith(LEDGER_MODELS) and config.game.players > MOST_PLAYERS:
         problem = f"{model.path} can name {MOST_PLAYERS} players; lower game.players={config.game.players}"
     elif config.training.evaluation.every and not _has_splits(config):
         problem = "training.evaluation needs documents of its own: set training.evaluation.path, or its every to 0"

@@ -541,30 +541,22 @@ def group_normalisation_across_games(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stages, "settle", wrong)
 
 
-def performing_advantages_rotated(patch: pytest.MonkeyPatch) -> None:
+def rotate_in_every_game(patch: pytest.MonkeyPatch, field: str) -> None:
     def wrong(games: Sequence[Settled], stage: Any) -> list[Trajectory]:
-        return REAL["trajectories"](
-            [
-                replace(each, game=replace(each.game, performing_advantages=rotated(each.game.performing_advantages)))
-                for each in games
-            ],
-            stage,
-        )
+        turned = [
+            replace(each, game=replace(each.game, **{field: rotated(getattr(each.game, field))})) for each in games
+        ]
+        return REAL["trajectories"](turned, stage)
 
     patch.setattr(trajectory, "trajectories", wrong)
+
+
+def performing_advantages_rotated(patch: pytest.MonkeyPatch) -> None:
+    rotate_in_every_game(patch, "performing_advantages")
 
 
 def detection_advantages_rotated(patch: pytest.MonkeyPatch) -> None:
-    def wrong(games: Sequence[Settled], stage: Any) -> list[Trajectory]:
-        return REAL["trajectories"](
-            [
-                replace(each, game=replace(each.game, detection_advantages=rotated(each.game.detection_advantages)))
-                for each in games
-            ],
-            stage,
-        )
-
-    patch.setattr(trajectory, "trajectories", wrong)
+    rotate_in_every_game(patch, "detection_advantages")
 
 
 def both_stages_become_trajectories(patch: pytest.MonkeyPatch) -> None:

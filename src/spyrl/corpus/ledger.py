@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections.abc import Iterable
 
 from spyrl.errors import UsageError
 from spyrl.game.deal import Document
@@ -61,7 +62,12 @@ def facts(text: str) -> dict[str, str]:
 def ledger(draw: random.Random, lines: int = FACTS) -> str:
     """A ledger of ``lines`` facts (1 to 40) drawn uniformly."""
     names, objects = draw.sample(NAMES, lines), draw.sample(OBJECTS, lines)
-    return "\n".join(f"{name}: {thing}" for name, thing in zip(names, objects, strict=True))
+    return written(zip(names, objects, strict=True))
+
+
+def written(lines: Iterable[tuple[str, str]]) -> str:
+    """Names and objects as the text of a ledger, one line each."""
+    return "\n".join(f"{name}: {thing}" for name, thing in lines)
 
 
 def split_of(text: str) -> str:

@@ -23,13 +23,12 @@ from typing import Any, Protocol
 
 import yaml
 
-from spyrl.config import Config, config_of, load_config
+from spyrl.config import LEDGER_MODELS, Config, config_of, load_config
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.evaluation.variants import FULL, VARIANTS, Variant, words_of
 from spyrl.runs.folder import RunFolder, write_atomically
 from spyrl.settings import plain, read_overrides, read_yaml
 
-DEFAULT_PRESET = "ledger"
 WARM_STARTS = 3
 """Starting models that come with the package, ``bundled:ledger-0`` and so on; seeds take turns with them."""
 
@@ -55,7 +54,7 @@ class Ablation:
     def takes_turns(self) -> bool:
         """Whether seeds take turns with the starting models: not where the words name one of them, or another."""
         named = "path" in (read_overrides(self.words).get("model") or {})
-        return self.configs[FULL].model.path.startswith("bundled:ledger") and not named
+        return self.configs[FULL].model.path.startswith(LEDGER_MODELS) and not named
 
     def shared(self, variant: Variant) -> str:
         """The first variant with the same configuration, whose runs are this one's, too: mostly its own name."""

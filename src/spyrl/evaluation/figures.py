@@ -22,9 +22,6 @@ def draw_curves(results: Results, path: Path) -> None:
     Raises `OSError` where it cannot be written.
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     from matplotlib.figure import Figure
 
     panels = _panels(results)

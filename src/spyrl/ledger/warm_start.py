@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from spyrl.corpus.ledger import FACTS, MOST_PLAYERS, NAMES, OBJECTS, UNKNOWN
+from spyrl.corpus.ledger import FACTS, MOST_PLAYERS, NAMES, UNKNOWN, facts, ledger, written
 from spyrl.errors import UsageError
 from spyrl.game import Deal, Document, Output, named_seed
 from spyrl.ledger.blank import blank_model, blank_tokenizer
@@ -114,17 +114,17 @@ def _performing(
     """The loss of players' outputs, each token alike."""
     prompts, outputs = [], []
     for length in lengths:
-        lines = _ledger(length, draw)
+        lines = list(facts(ledger(draw, length)).items())
         spy = draw.random() < 0.3
         seen = hidden(lines, draw) if spy else lines
-        deal = Deal(0, 0, Document("", _text(lines)), 5, 1 if spy else 2, _observed(seen), ())
+        deal = Deal(0, 0, Document("", written(lines)), 5, 1 if spy else 2, _observed(seen), ())
         prompts.append(_rendered(tokenizer, TASK.performing(PerformingTurn(deal, 1, 1, (), "whole"))))
-        outputs.append(_text(restated(seen, habits, 0.04, 0.1, draw)) + " <end>")
-    whole = [prompt + ids for prompt, ids in zip(_ids(tokenizer, prompts), _ids(tokenizer, outputs), strict=True)]
-    ids = _padded(whole)
+        outputs.append(written(restated(seen, habits, 0.04, 0.1, draw)) + " <end>")
+    pairs = list(zip(_ids(tokenizer, prompts), _ids(tokenizer, outputs), strict=True))
+    ids = _padded([prompt + output for prompt, output in pairs])
     targets = torch.full_like(ids, _IGNORED)
-    for row, (every, output) in enumerate(zip(whole, _ids(tokenizer, outputs), strict=True)):
-        targets[row, len(every) - len(output) : len(every)] = torch.tensor(output)
+    for row, (prompt, output) in enumerate(pairs):
+        targets[row, len(prompt) : len(prompt) + len(output)] = torch.tensor(output)
     logits = model(input_ids=ids[:, :-1]).logits
     return {"performing": cross_entropy(logits.flatten(0, 1), targets[:, 1:].flatten(), ignore_index=_IGNORED)}
 
@@ -135,15 +135,15 @@ def _detecting(
     """The losses of ballots, of marking each restated fact as right or wrong, and of the restated objects."""
     prompts, ballots, truths = [], [], []
     for length in lengths:
-        lines = _ledger(length, draw)
+        lines = list(facts(ledger(draw, length)).items())
         players = draw.choice(_PLAYERS)
         spy = draw.randint(1, players)
-        deal = Deal(0, 0, Document("", _text(lines)), players, spy, "", ())
+        deal = Deal(0, 0, Document("", written(lines)), players, spy, "", ())
         noise = draw.uniform(0, 0.2)
         told = [
             restated(hidden(lines, draw) if player == spy else lines, None, noise, 0.5, draw) for player in deal.numbers
         ]
-        outputs = tuple(Output(player, 1, _text(each)) for player, each in zip(deal.numbers, told, strict=True))
+        outputs = tuple(Output(player, 1, written(each)) for player, each in zip(deal.numbers, told, strict=True))
         turn = DetectionTurn(deal, deal.document.text, outputs, None, "direct", False)
         prompts.append(_rendered(tokenizer, TASK.detecting(turn)) + TASK.ballot_opening)
         ballots.append(_ballot(spy, lines[0][0], habits, draw))
@@ -174,17 +174,9 @@ def _ballot(spy: int, first_name: str, habits: Habits | None, draw: random.Rando
     return "N/A" if habits and chance >= 1 - habits.abstained else str(spy)
 
 
-def _ledger(length: int, draw: random.Random) -> Lines:
-    return list(zip(draw.sample(NAMES, length), draw.sample(OBJECTS, length), strict=True))
-
-
-def _text(lines: Lines) -> str:
-    return "\n".join(f"{name}: {thing}" for name, thing in lines)
-
-
 def _observed(seen: Lines) -> str:
     """A copy in which what is not seen is masked as in the game."""
-    return _text([(name, "_" if thing == UNKNOWN else thing) for name, thing in seen])
+    return written([(name, "_" if thing == UNKNOWN else thing) for name, thing in seen])
 
 
 def _rendered(tokenizer: Any, messages: Any) -> str:
