@@ -13,7 +13,7 @@ import time
 import torch
 
 from benchmarks.measuring import Row
-from spyrl.training.packing import grow
+from spyrl.policy.trees import grow
 from spyrl.training.scoring import inputs_by_game
 from spyrl.training.trajectory import Trajectory
 

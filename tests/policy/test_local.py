@@ -19,8 +19,9 @@ from transformers import LlamaConfig
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy import Completion, Request, Sampling
 from spyrl.policy.base import split_reasoning
-from spyrl.policy.local import LocalPolicy, _grouped, draw, left_padded
+from spyrl.policy.local import LocalPolicy, _grouped, draw
 from spyrl.policy.models import LoadedModel, load_model
+from spyrl.policy.prefill import cache_argument, left_padded
 from spyrl.policy.settings import ModelSettings
 from tiny import CHAT_TEMPLATE, byte_tokenizer, make_tiny_model
 
@@ -339,6 +340,7 @@ class Scripted(torch.nn.Module):
     def __init__(self, script: list[int], prompt_length: int, end: int, size: int) -> None:
         super().__init__()
         self.config = LlamaConfig(num_hidden_layers=1, vocab_size=size)
+        self.dtype = torch.float32
         self.generation_config = SimpleNamespace(eos_token_id=end)
         self.script = torch.tensor([*script, end])
         self.prompt_length = prompt_length
@@ -479,11 +481,13 @@ def test_batches_stay_within_the_budget(qwen: LoadedModel, monkeypatch: pytest.M
 
     @functools.wraps(forward)
     def watched(*arguments, **options):
-        shapes.append(tuple(options["attention_mask"].shape))
+        rows, width = options["input_ids"].shape
+        cache = options[cache_argument(qwen.model)]
+        shapes.append((rows, width + cache.get_seq_length()))
         return forward(*arguments, **options)
 
-    monkeypatch.setattr(qwen.model, "forward", watched)
     policy = LocalPolicy(qwen, batch_tokens=500)
+    monkeypatch.setattr(qwen.model, "forward", watched)
     policy.generate([ask("m" * (7 * at), at, at + 50, tokens=10) for at in range(10)])
     assert len({rows for rows, _ in shapes}) > 1
     assert all(rows * width <= 500 for rows, width in shapes)

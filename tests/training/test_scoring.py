@@ -11,11 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyrl.policy import Request, Sampling
+from spyrl.policy import Request, Sampling, attention
+from spyrl.policy.attention import NAME, takes_trees
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model
 from spyrl.policy.settings import ModelSettings
-from spyrl.training.scoring import Scores, batches, score, takes_trees
+from spyrl.training.scoring import Scores, batches, score
 from spyrl.training.trajectory import Trajectory
 from tiny import make_tiny_model
 
@@ -95,7 +96,9 @@ def test_scores_equal_a_plain_forward_pass(model: Any, temperature: float, packe
         assert scores.entropies.tolist() == pytest.approx(entropies, abs=1e-4)
 
 
-def test_trees_and_rows_give_the_same_gradient(model: Any):
+@pytest.mark.parametrize("queries", [256, 7], ids=["one block", "many blocks"])
+def test_trees_and_rows_give_the_same_gradient(model: Any, queries: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(attention, "_QUERIES", queries)
     group = games_of(random.Random(1))
     gradients = []
     for packed in (True, False):
@@ -104,6 +107,41 @@ def test_trees_and_rows_give_the_same_gradient(model: Any):
         parts = torch.autograd.grad(total, list(model.parameters()))
         gradients.append(torch.cat([part.flatten() for part in parts]))
     assert (gradients[0] - gradients[1]).norm() / gradients[1].norm() < 1e-5
+
+
+def test_blocks_leave_out_what_their_queries_do_not_see(model: Any, monkeypatch: pytest.MonkeyPatch):
+    assert model.config._attn_implementation == NAME
+    group = games_of(random.Random(2))
+    whole = scored(model, group, 1.0, packed=True)
+    monkeypatch.setattr(attention, "_QUERIES", 8)
+    (laid, *_) = batches(group, 10**6, CPU)
+    blocks = attention.attention_inputs(laid.seen, CPU, NAME, torch.float32)["blocks"]
+    assert [block.begin for block in blocks] == list(range(0, laid.ids.shape[1], 8))
+    assert any(isinstance(block.keys, torch.Tensor) for block in blocks)
+    computed = sum(block.mask[0].numel() for block in blocks)
+    assert computed < 0.6 * laid.ids.shape[1] ** 2
+    for one, other in zip(whole, scored(model, group, 1.0, packed=True), strict=True):
+        assert one.logprobs.tolist() == pytest.approx(other.logprobs.tolist(), abs=1e-5)
+
+
+def test_flex_attention_sees_what_sdpa_sees():
+    """Uncompiled, as on a CPU; models get it on a GPU."""
+    (laid, *_) = batches(games_of(random.Random(2)), 10**6, CPU)
+    heads, groups, size = 4, 2, 16
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(laid.ids.shape[0], count, laid.ids.shape[1], size, generator=draw)
+        for count in (heads, heads // groups, heads // groups)
+    )
+    module = torch.nn.Module()
+    plain = attention.attention_inputs(laid.seen, CPU, NAME, torch.float32)
+    expected, _ = attention.attend(module, query, key, value, plain["attention_mask"], blocks=plain["blocks"])
+    found, _ = attention.attend(module, query, key, value, attention.block_mask(torch.from_numpy(laid.seen)))
+    assert torch.allclose(found, expected, atol=1e-5)
+    cut = 20  # the first tokens in a cache
+    cached = attention.block_mask(torch.from_numpy(laid.seen), cut)
+    found, _ = attention.attend(module, query[:, :, cut:], key, value, cached)
+    assert torch.allclose(found, expected[:, cut:], atol=1e-5)
 
 
 def test_eager_attention_reads_trees_too(model: Any):
@@ -126,10 +164,8 @@ def test_trees_compute_each_distinct_token_once(model: Any):
         for length in range(1, len(each.prompt_ids) + len(each.token_ids))
     }
     laid = list(batches(group, 10**6, CPU, packed=True))
-    assert sum(int((batch.mask[:, 0].diagonal(dim1=1, dim2=2)).sum()) for batch in laid) >= len(read)
-    assert sum(int((batch.mask[:, 0].sum(-1) > 1).sum()) for batch in laid) == len(
-        [each for each in read if len(each[1]) > 1]
-    )
+    # Padding has exits right behind it and position 0, as one-token inputs have.
+    assert sum(int((batch.positions > 0).sum()) for batch in laid) == len([row for _, row in read if len(row) > 1])
 
 
 def test_models_that_read_trees_are_known(model: Any, monkeypatch: pytest.MonkeyPatch):
@@ -138,7 +174,7 @@ def test_models_that_read_trees_are_known(model: Any, monkeypatch: pytest.Monkey
     forward = model.forward
 
     def deaf(**options: Any) -> Any:  # attends to whatever came before, as a recurrent layer does
-        options["attention_mask"] = torch.ones_like(options["input_ids"])
+        options |= {"attention_mask": torch.ones_like(options["input_ids"]), "blocks": None}
         return forward(**options)
 
     monkeypatch.setattr(model, "forward", deaf)

@@ -42,6 +42,14 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().batch_select_indices(indices)
         self._room = None  # the rows kept are a copy without room
 
+    def pick(self, rows: torch.Tensor, places: torch.Tensor) -> None:
+        """See `pick`."""
+        assert self.keys is not None
+        assert self.values is not None
+        at = (rows[:, None, None], torch.arange(self.keys.shape[1], device=rows.device)[None, :, None], places[:, None])
+        self.keys, self.values = self.keys[at], self.values[at]
+        self._room = None
+
     @staticmethod
     def _larger(held: torch.Tensor | None, new: torch.Tensor, length: int) -> torch.Tensor:
         """Room for ``length`` tokens and some more, with what is held in its place."""
@@ -57,3 +65,12 @@ def roomy_cache(config: Any) -> DynamicCache:
     cache = DynamicCache(config=config)
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def pick(cache: Any, rows: torch.Tensor, places: torch.Tensor) -> None:
+    """Make row i of the cache out of places ``places[i]`` of its row ``rows[i]``.
+
+    ``rows`` has shape (new rows,), ``places`` (new rows, new length). All layers must be `RoomyLayer`.
+    """
+    for layer in cache.layers:
+        layer.pick(rows, places)

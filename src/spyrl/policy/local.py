@@ -1,25 +1,28 @@
 """A transformers model in this process, as a policy.
 
-All requests of a stage come in one call. Prompts are sorted by length and run in batches; a prompt with several
-samples is prefilled once and its cache repeated; rows that are finished leave the batch. Each sample draws from
-random numbers of its own, so it does not depend on what it was batched with (up to the last bits of the logits).
+All requests of a stage come in one call. Prompts run in batches of a token budget, those that begin alike side by side;
+what they share is read once, and a prompt's cache is repeated for its samples; rows that are finished leave the batch.
+Each sample draws from random numbers of its own, so it does not depend on what it was batched with (up to the last bits
+of the logits).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.attention import takes_trees
 from spyrl.policy.base import Completion, FinishReason, Request, Sampling, split_reasoning
-from spyrl.policy.cache import roomy_cache
 from spyrl.policy.choices import ChoiceTree, choice_tree
 from spyrl.policy.models import LoadedModel
+from spyrl.policy.prefill import forward, read
+from spyrl.policy.trees import alike
 
 
 @dataclass
@@ -53,7 +56,7 @@ class LocalPolicy:
         self.on_tokens = on_tokens
         self.context = _context_length(loaded)
         self._ends = _end_tokens(loaded)
-        self._cache = _cache_argument(loaded)
+        self._trees = takes_trees(loaded.model, loaded.device)
 
     def count_tokens(self, text: str) -> int:
         """See `Policy.count_tokens`."""
@@ -127,21 +130,12 @@ class LocalPolicy:
     def _decode(self, prompts: list[list[int]], rows: list[_Row], position_of: dict[int, int]) -> None:
         """Write all ``rows``; ``position_of`` says which prompt a request's rows go on from."""
         model, device = self.loaded.model, self.loaded.device
-        ids, mask = left_padded(prompts, device)
-        cache = roomy_cache(model.config)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        logits = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=1,
-            **{self._cache: cache},
-        ).logits[:, -1]
+        reading = read(model, prompts, device, trees=self._trees)
+        logits, cache, mask, positions = reading.logits, reading.cache, reading.mask, reading.positions
         spread = torch.tensor([position_of[row.request] for row in rows], device=device)
         if len(rows) != len(prompts):
             cache.batch_select_indices(spread)
-        logits, mask, positions = logits[spread], mask[spread], positions[spread, -1:]
+        logits, mask, positions = logits[spread], mask[spread], positions[spread]
         active = list(rows)
         while True:
             steps = [len(row.token_ids) for row in active]
@@ -171,12 +165,8 @@ class LocalPolicy:
                 tokens, mask, positions = tokens[left], mask[left], positions[left]
             mask = torch.cat([mask, mask.new_ones(len(active), 1)], 1)
             positions = positions + 1
-            logits = model(
-                input_ids=tokens[:, None],
-                attention_mask=mask,
-                position_ids=positions,
-                use_cache=True,
-                **{self._cache: cache},
+            logits = forward(
+                model, cache, input_ids=tokens[:, None], attention_mask=mask, position_ids=positions
             ).logits[:, -1]
 
     # Choices
@@ -191,15 +181,13 @@ class LocalPolicy:
         """One forward pass a distinct prompt (and one a shared first token of longer choices)."""
         trees = {index: self._tree(requests[index]) for index in wanted}
         rows = [(index, node) for index in wanted for node in trees[index].nodes]
-        rows.sort(key=lambda row: -len(prompts[row[0]]) - len(row[1]))
+        inputs = [prompts[index] + list(node) for index, node in rows]
         branches: dict[tuple[int, tuple[int, ...]], Tensor] = {}
-        for batch in _grouped(rows, self.batch_tokens, lambda row: len(prompts[row[0]]) + len(row[1])):
-            ids, mask = left_padded([prompts[index] + list(node) for index, node in batch], self.loaded.device)
-            positions = (mask.cumsum(1) - 1).clamp(min=0)
-            logits = self.loaded.model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=1
-            ).logits[:, -1]
-            for (index, node), row in zip(batch, logits, strict=True):
+        ordered = _near_those_alike({at: (row, len(row)) for at, row in enumerate(inputs)})
+        for batch in _grouped(ordered, self.batch_tokens, lambda at: len(inputs[at])):
+            asked = [inputs[at] for at in batch]
+            logits = read(self.loaded.model, asked, self.loaded.device, trees=self._trees, cached=False).logits
+            for (index, node), row in zip([rows[at] for at in batch], logits, strict=True):
                 scores = row[list(trees[index].allowed[node])].float()
                 sampling = requests[index].sampling
                 branches[index, node] = torch.log_softmax(scores / (sampling.temperature or 1.0), 0).cpu()
@@ -229,13 +217,9 @@ class LocalPolicy:
         return ids
 
     def _batches(self, wanted: list[int], requests: Sequence[Request], prompts: list[list[int]]) -> Iterator[list[int]]:
-        """Longest first, so that what is too much for the memory shows at once."""
-
-        def size(index: int) -> int:
-            return len(prompts[index]) + requests[index].sampling.max_tokens
-
-        ordered = sorted(wanted, key=lambda index: -size(index))
-        return _grouped(ordered, self.batch_tokens, size, lambda index: requests[index].samples)
+        sizes = {index: len(prompts[index]) + requests[index].sampling.max_tokens for index in wanted}
+        ordered = _near_those_alike({index: (prompts[index], sizes[index]) for index in wanted})
+        return _grouped(ordered, self.batch_tokens, sizes.__getitem__, lambda index: requests[index].samples)
 
     def _autocast(self) -> Any:
         return autocast(self.loaded)
@@ -274,17 +258,6 @@ def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     before = ordered.cumsum(-1) - ordered
     kept = ordered * (before < top_p[:, None])
     return torch.zeros_like(probabilities).scatter(-1, order, kept)
-
-
-def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask of shape (rows, longest), rows flush right; padding is never attended to."""
-    width = max(len(row) for row in rows)
-    ids = torch.zeros(len(rows), width, dtype=torch.long)
-    mask = torch.zeros(len(rows), width, dtype=torch.long)
-    for at, row in enumerate(rows):
-        ids[at, width - len(row) :] = torch.tensor(row)
-        mask[at, width - len(row) :] = 1
-    return ids.to(device), mask.to(device)
 
 
 def _choices_of(
@@ -331,6 +304,16 @@ def _uniform(seed: int, count: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed))
 
 
+def _near_those_alike(prompts: Mapping[int, tuple[Sequence[int], int]]) -> list[int]:
+    """The keys of prompts, given with their sizes: neighbours share their beginnings where they can.
+
+    Largest first, so that what is too much for the memory shows at once.
+    """
+    groups = alike({index: np.asarray(prompt) for index, (prompt, _) in prompts.items()})
+    groups.sort(key=lambda group: -max(prompts[index][1] for index in group))
+    return [index for group in groups for index in group]
+
+
 def _grouped(
     items: Sequence[Any], budget: int, size: Callable[[Any], int], rows: Callable[[Any], int] = lambda _: 1
 ) -> Iterator[list[Any]]:
@@ -355,12 +338,6 @@ def _end_tokens(loaded: LoadedModel) -> frozenset[int]:
     if not known:
         raise UsageError(f"model {loaded.name!r} names no end-of-turn token (eos_token_id in generation_config.json)")
     return frozenset(known)
-
-
-def _cache_argument(loaded: LoadedModel) -> str:
-    """The name under which this model takes its key-value cache: transformers renamed it in 2026."""
-    model = loaded.model.get_base_model() if hasattr(loaded.model, "peft_config") else loaded.model
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def _context_length(loaded: LoadedModel) -> int | None:

@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from spyrl.errors import SpyRLError, UsageError, first_line
+from spyrl.policy.attention import NAME
 from spyrl.policy.settings import LoraSettings, ModelSettings
 
 BUNDLED = ("ledger-0", "ledger-1", "ledger-2")
@@ -78,7 +79,7 @@ def load_model(
         folder,
         settings.path,
         dtype=torch.float32 if whole else dtype,
-        attn_implementation=settings.attention,
+        attn_implementation=NAME if settings.attention == "sdpa" else settings.attention,
         output_loading_info=True,
     )
     if found["missing_keys"]:  # they would be made up at random

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from spyrl.errors import SpyRLError
 from spyrl.game import generator, named_seed
+from spyrl.policy.attention import takes_trees
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
 from spyrl.training.loss import token_losses
-from spyrl.training.scoring import Batch, Scores, batches, score, takes_trees
+from spyrl.training.scoring import Batch, Scores, batches, score
 from spyrl.training.settings import TrainingSettings
 from spyrl.training.trajectory import Trajectory
 

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spyrl.policy.local import left_padded
-from spyrl.training.packing import Ints, Tree, grow, shelved
+from spyrl.policy.attention import attention_inputs, implementation_of
+from spyrl.policy.prefill import left_padded
+from spyrl.policy.trees import Ints, grow, laid_out, shelved
 from spyrl.training.trajectory import Trajectory
 
 
@@ -30,15 +31,15 @@ class Scores:
 class Batch:
     """Trajectories laid out for one forward pass of shape (rows, width).
 
-    ``members`` are their indices in the order in which they are scored. ``mask`` says what may be attended to: of
-    shape (rows, width) for padded rows, (rows, 1, width, width) for trees. ``places`` are the row and the
-    column whose output predicts each written token, of shape (2, tokens).
+    ``members`` are their indices in the order in which they are scored. ``seen`` says what may be attended to, in
+    shape (rows, width): for padded rows the mask that is 0 at padding, for trees the tokens' exits. ``places`` are the
+    row and the column whose output predicts each written token, of shape (2, tokens).
     """
 
     members: tuple[int, ...]
     ids: Tensor
     positions: Tensor
-    mask: Tensor
+    seen: Tensor | Ints
     places: Tensor
 
 
@@ -55,10 +56,10 @@ def score(
     kept, at = column.unique(return_inverse=True)
     logits = model(
         input_ids=batch.ids,
-        attention_mask=_for_attention(model, batch.mask),
         position_ids=batch.positions,
         use_cache=False,
         logits_to_keep=kept,
+        **_attention(model, batch),
     ).logits
     tokens = torch.tensor([token for each in members for token in each.token_ids], device=logits.device)
     written = logits[row, at].float() / (temperature or 1.0)
@@ -99,38 +100,14 @@ def _packed(trajectories: Sequence[Trajectory], budget: int, device: torch.devic
     wanted = {index: len(each.token_ids) for index, each in enumerate(trajectories)}
     trees = [tree for inputs in inputs_by_game(trajectories) for tree in grow(inputs, budget, wanted)]
     for rows in shelved(trees, budget):
-        yield _trees_laid_out(rows, device)
-
-
-def _trees_laid_out(rows: Sequence[Sequence[Tree]], device: torch.device) -> Batch:
-    """Trees side by side, flush right; padding sees itself alone, since a row of the mask must not be empty."""
-    width = max(sum(tree.size for tree in row) for row in rows)
-    ids, positions = np.zeros((2, len(rows), width), dtype=np.int64)
-    exits = np.tile(np.arange(1, width + 1), (len(rows), 1))
-    members: list[int] = []
-    places: list[Ints] = []
-    for number, row in enumerate(rows):
-        begin = width - sum(tree.size for tree in row)
-        for tree in row:
-            span = slice(begin, begin + tree.size)
-            ids[number, span], positions[number, span], exits[number, span] = (
-                tree.ids,
-                tree.positions,
-                tree.exits + begin,
-            )
-            members += tree.members
-            places += [np.stack([np.full(len(path), number), path + begin]) for path in tree.paths]
-            begin += tree.size
-    ends = torch.from_numpy(exits).to(device)
-    at = torch.arange(width, device=device)
-    mask = (at[:, None] >= at) & (at[:, None] < ends[:, None, :])
-    return Batch(
-        tuple(members),
-        torch.from_numpy(ids).to(device),
-        torch.from_numpy(positions).to(device),
-        mask[:, None],
-        torch.from_numpy(np.concatenate(places, axis=1)).to(device),
-    )
+        laid = laid_out(rows)
+        yield Batch(
+            laid.members,
+            torch.from_numpy(laid.ids).to(device),
+            torch.from_numpy(laid.positions).to(device),
+            laid.exits,
+            torch.from_numpy(np.concatenate(laid.places, axis=1)).to(device),
+        )
 
 
 def _padded(trajectories: Sequence[Trajectory], budget: int, device: torch.device) -> Iterator[Batch]:
@@ -161,42 +138,10 @@ def _rows_laid_out(
     return Batch(tuple(members), ids, positions, mask, torch.tensor(places, device=device).T)
 
 
-def takes_trees(model: Any, device: torch.device) -> bool:
-    """Whether ``model`` computes in prefix trees what it computes row by row: tried out on a few tokens.
-
-    Models with windows or with layers that are no attention do not. Dropout is off while this is tried.
-    """
-    if any(kind != "full_attention" for kind in getattr(model.config.get_text_config(), "layer_types", None) or ()):
-        return False
-    tried = [
-        Trajectory(0, "performing", "civilian", (1, 2, 3, 4, *tail), (3, 1, 2), (), (), 0.0)
-        for tail in ((5, 6), (5, 2), (3,))
-    ]
-    training = model.training
-    model.eval()
-    try:
-        found = []
-        for packed in (True, False):
-            scored: dict[int, Tensor] = {}
-            for batch in batches(tried, 64, device, packed=packed):
-                with torch.no_grad():
-                    parts = score(model, tried, batch, 1.0).logprobs.reshape(-1, 3)
-                scored.update(zip(batch.members, parts, strict=True))
-            found.append(torch.stack([scored[index] for index in range(len(tried))]))
-        tolerance = 1e-3 if model.dtype == torch.float32 else 0.1
-        return bool((found[0] - found[1]).abs().max() <= tolerance)
-    except (TypeError, ValueError, RuntimeError):  # a forward pass that does not know such a mask
-        return False
-    finally:
-        model.train(training)
-
-
-def _for_attention(model: Any, mask: Tensor) -> Tensor:
-    """The mask as the model's attention takes it: eager attention adds a tree's mask to its scores."""
-    if mask.dim() == 2 or getattr(model.config, "_attn_implementation", "sdpa") != "eager":
-        return mask
-    dtype = model.dtype
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+def _attention(model: Any, batch: Batch) -> dict[str, Any]:
+    if isinstance(batch.seen, Tensor):
+        return {"attention_mask": batch.seen}
+    return attention_inputs(batch.seen, batch.ids.device, implementation_of(model), model.dtype)
 
 
 def _barred(batch: Sequence[Trajectory], written: Tensor) -> Tensor | None:

@@ -46,8 +46,8 @@ def grow(inputs: Mapping[int, Ints], budget: int, wanted: Mapping[int, int]) -> 
     path = np.empty(max((len(row) for row in inputs.values()), default=0), dtype=np.int64)
     found: list[Tree] = []
     growing = _Growing()
-    for index, row in sorted(inputs.items(), key=lambda each: each[1].astype(">u4").tobytes()):
-        shared = _common(growing.last, row)
+    for index, row in _ordered(inputs):
+        shared = common_length(growing.last, row)
         if growing.size and growing.size + len(row) - shared > budget:
             found.append(growing.tree(path))
             growing, shared = _Growing(), 0
@@ -55,6 +55,18 @@ def grow(inputs: Mapping[int, Ints], budget: int, wanted: Mapping[int, int]) -> 
     if growing.size:
         found.append(growing.tree(path))
     return found
+
+
+def alike(inputs: Mapping[int, Ints]) -> list[list[int]]:
+    """Groups of inputs, neighbours in which share at least half of the longer one at their beginnings."""
+    groups: list[list[int]] = []
+    last: Ints | None = None
+    for index, row in _ordered(inputs):
+        if last is None or 2 * common_length(last, row) < max(len(last), len(row)):
+            groups.append([])
+        groups[-1].append(index)
+        last = row
+    return groups
 
 
 def shelved(trees: Sequence[Tree], budget: int) -> Iterator[list[list[Tree]]]:
@@ -79,6 +91,40 @@ def shelved(trees: Sequence[Tree], budget: int) -> Iterator[list[list[Tree]]]:
             filled[at] += tree.size
     if rows:
         yield rows
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Rows of trees side by side, flush right: ``ids``, ``positions`` and ``exits`` have shape (rows, width).
+
+    Padding sees itself alone, since nothing can attend to nothing. ``members`` are the inputs, and ``places[i]`` the
+    row and the columns of the last tokens of input ``members[i]``, of shape (2, tokens).
+    """
+
+    ids: Ints
+    positions: Ints
+    exits: Ints
+    members: tuple[int, ...]
+    places: tuple[Ints, ...]
+
+
+def laid_out(rows: Sequence[Sequence[Tree]]) -> Laid:
+    """Lay out a batch of `shelved`."""
+    width = max(sum(tree.size for tree in row) for row in rows)
+    ids, positions = np.zeros((2, len(rows), width), dtype=np.int64)
+    exits = np.tile(np.arange(1, width + 1), (len(rows), 1))
+    members: list[int] = []
+    places: list[Ints] = []
+    for number, row in enumerate(rows):
+        begin = width - sum(tree.size for tree in row)
+        for tree in row:
+            span = slice(begin, begin + tree.size)
+            ids[number, span], positions[number, span] = tree.ids, tree.positions
+            exits[number, span] = tree.exits + begin
+            members += tree.members
+            places += [np.stack([np.full(len(path), number), path + begin]) for path in tree.paths]
+            begin += tree.size
+    return Laid(ids, positions, exits, tuple(members), tuple(places))
 
 
 class _Growing:
@@ -115,7 +161,12 @@ class _Growing:
         )
 
 
-def _common(one: Ints, other: Ints) -> int:
+def _ordered(inputs: Mapping[int, Ints]) -> list[tuple[int, Ints]]:
+    """The inputs in the order of their tokens, so that those that begin alike are neighbours."""
+    return sorted(inputs.items(), key=lambda each: each[1].astype(">u4").tobytes())
+
+
+def common_length(one: Ints, other: Ints) -> int:
     """How many tokens two inputs share at their beginning."""
     length = min(len(one), len(other))
     differ = one[:length] != other[:length]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spyrl.training.packing import Tree, grow, shelved
+from spyrl.policy.trees import Tree, grow, shelved
 
 INPUTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
 
