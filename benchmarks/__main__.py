@@ -13,10 +13,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import builder, update
+from benchmarks import builder, generate, iteration, overhead, scaling, update
 from benchmarks.measuring import Row, machine
 
-COMMANDS = {"update": update, "builder": builder}
+COMMANDS = {
+    "update": update,
+    "generate": generate,
+    "iteration": iteration,
+    "builder": builder,
+    "overhead": overhead,
+    "scaling": scaling,
+}
 
 
 def main() -> int:

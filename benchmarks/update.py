@@ -1,8 +1,9 @@
-"""The update: prefix trees against padded rows, on the same trajectories.
+"""The update: prefix trees against padded rows and against TRL's GRPO loss, on the same trajectories.
 
-A Llama of SmolLM2-135M's shape with random weights (``--layers`` for fewer of its 30 layers, alike for both), float32.
-One game: detection is 8 reasoned answers to one prompt, performing 5 players with the spy's copy differing from 40 % of
-the prompt on for 20 % of it.
+A Llama of SmolLM2-135M's shape with random weights (``--layers`` for fewer of its 30 layers, alike for all), float32.
+One game: detection is 8 reasoned answers to one prompt, performing 5 players with the spy's copy differing from 40 %
+of the prompt on for 20 % of it. Padded rows run in one pass; TRL's (``pip install trl``) in micro-batches of no more
+tokens than the tree has.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.measuring import Row, in_turn, peak_above, speedup
+from benchmarks.trl_loss import trl_update
+from spyrl.policy.attention import NAME
 from spyrl.training.scoring import batches, score
 from spyrl.training.trajectory import Trajectory
 
+CPU = torch.device("cpu")
 VOCABULARY = 49152
 
 
@@ -28,6 +32,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompts", type=int, nargs="+", default=[250, 600, 1000, 4000], metavar="TOKENS", help="prompt lengths"
     )
+    parser.add_argument(
+        "--against", nargs="+", choices=["padded", "trl"], default=["padded", "trl"], help="what to measure against"
+    )
+    parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES), help="default: both")
     parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes longer")
 
 
@@ -35,8 +43,20 @@ def run(options: argparse.Namespace) -> list[Row]:
     """Measure all stages and prompt lengths."""
     rows: list[Row] = []
     for length in options.prompts:
-        for stage, trajectories in (("detection", detection(length)), ("performing", performing(length))):
-            rows.append(_row(stage, length, trajectories, options))
+        for stage in options.stages:
+            trajectories = STAGES[stage](length)
+            ours = None if options.no_memory else peak_above(_prepared, options.layers, trajectories, "packed")
+            for against in options.against:
+                row: Row = {"stage": stage, "prompt_tokens": length, "against": against}
+                model = smollm2(options.layers)
+                packed, theirs = (_work(model, trajectories, how) for how in ("packed", against))
+                row |= speedup(*in_turn(packed, theirs, options.repeats))
+                del model, packed, theirs
+                if ours is not None:
+                    other = peak_above(_prepared, options.layers, trajectories, against)
+                    row |= {"memory_mb": ours, "against_mb": other, "memory_ratio": ours / other}
+                computed = sum(batch.ids.numel() for batch in batches(trajectories, 10**9, CPU))
+                rows.append(row | {"computed_over_distinct": computed / distinct_tokens(trajectories)})
     return rows
 
 
@@ -54,7 +74,9 @@ def smollm2(layers: int) -> Any:
         max_position_embeddings=8192,
         tie_word_embeddings=True,
     )
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    model.set_attn_implementation(NAME)
+    return model
 
 
 def detection(prompt: int, answers: int = 8, written: int = 32) -> list[Trajectory]:
@@ -87,31 +109,20 @@ def distinct_tokens(trajectories: Sequence[Trajectory]) -> int:
     return len({hash(row[: at + 1]) for row in inputs for at in range(len(row))})
 
 
-def _row(stage: str, length: int, trajectories: Sequence[Trajectory], options: argparse.Namespace) -> Row:
-    model = smollm2(options.layers)
-    ours, theirs = (_work(model, trajectories, packed=packed) for packed in (True, False))
-    row: Row = {"stage": stage, "prompt_tokens": length, "against": "padded"}
-    row |= speedup(*in_turn(ours, theirs, options.repeats))
-    del model, ours, theirs
-    if not options.no_memory:
-        peaks = [peak_above(_prepared, options.layers, trajectories, packed) for packed in (True, False)]
-        row |= {"memory_mb": peaks[0], "against_mb": peaks[1], "memory_ratio": peaks[0] / peaks[1]}
-    laid = list(batches(trajectories, 10**9, torch.device("cpu")))
-    row["computed_over_distinct"] = sum(batch.ids.numel() for batch in laid) / distinct_tokens(trajectories)
-    return row
+def _prepared(layers: int, trajectories: Sequence[Trajectory], how: str) -> Callable[[], None]:
+    return _work(smollm2(layers), trajectories, how)
 
 
-def _prepared(layers: int, trajectories: Sequence[Trajectory], packed: bool) -> Callable[[], None]:
-    return _work(smollm2(layers), trajectories, packed=packed)
-
-
-def _work(model: Any, trajectories: Sequence[Trajectory], *, packed: bool) -> Callable[[], None]:
+def _work(model: Any, trajectories: Sequence[Trajectory], how: str) -> Callable[[], None]:
     """One forward and backward pass over all trajectories, into gradients that are there already."""
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
+    if how == "trl":
+        tokens = sum(batch.ids.numel() for batch in batches(trajectories, 10**9, CPU))
+        return trl_update(model, trajectories, tokens)
 
     def work() -> None:
-        for batch in batches(trajectories, 10**9, torch.device("cpu"), packed=packed):
+        for batch in batches(trajectories, 10**9, CPU, packed=how == "packed"):
             lengths = [len(trajectories[index].token_ids) for index in batch.members]
             weights = torch.tensor([trajectories[index].advantage for index in batch.members])
             scores = score(model, trajectories, batch, 1.0, entropy_gradient=False)
@@ -122,3 +133,6 @@ def _work(model: Any, trajectories: Sequence[Trajectory], *, packed: bool) -> Ca
 
 def _tokens(dice: random.Random, count: int) -> tuple[int, ...]:
     return tuple(dice.choices(range(VOCABULARY), k=count))
+
+
+STAGES = {"detection": detection, "performing": performing}

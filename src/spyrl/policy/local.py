@@ -24,6 +24,8 @@ from spyrl.policy.models import LoadedModel
 from spyrl.policy.prefill import forward, read
 from spyrl.policy.trees import alike
 
+_CHUNK = 1024  # of the vocabulary
+
 
 @dataclass
 class _Row:
@@ -245,11 +247,31 @@ def draw(logits: Tensor, uniform: Tensor, samplings: Sequence[Sampling]) -> tupl
         if any(s.top_p < 1 for s in samplings):
             top_p = torch.tensor([s.top_p for s in samplings], device=logits.device)
             probabilities = _nucleus(probabilities, top_p)
-        cumulative = probabilities.double().cumsum(-1)
-        target = uniform.double()[:, None] * cumulative[:, -1:]
-        drawn = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        drawn = _inverted(probabilities, uniform)
         tokens = torch.where(greedy, tokens, drawn)
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _inverted(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """The token of each row at which the sum of its probabilities passes ``uniform`` of their total.
+
+    First among chunks of the vocabulary, then within one: a running sum over all of it takes longer than the rest.
+    """
+    rows, size = probabilities.shape
+    chunks = -(-size // _CHUNK)
+    parts = torch.nn.functional.pad(probabilities, (0, chunks * _CHUNK - size)).view(rows, chunks, _CHUNK)
+    sums = parts.sum(-1, dtype=torch.float64).cumsum(-1)
+    target = uniform.double()[:, None] * sums[:, -1:]
+    chunk = _first_above(sums, target)
+    before = torch.where(chunk > 0, sums.gather(-1, (chunk - 1).clamp(min=0)), 0.0)
+    within = parts[torch.arange(rows, device=chunk.device), chunk[:, 0]].double().cumsum(-1)
+    return (chunk * _CHUNK + _first_above(within, target - before))[:, 0]
+
+
+def _first_above(sums: Tensor, target: Tensor) -> Tensor:
+    """Where running ``sums`` first exceed ``target``, or for want of the last bit are complete; shape (rows, 1)."""
+    last = torch.searchsorted(sums, sums[:, -1:].contiguous())
+    return torch.minimum(torch.searchsorted(sums, target, right=True), last)
 
 
 def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:

@@ -1,0 +1,86 @@
+"""How an iteration grows: seconds and peak memory against games, players, detectors and prompt length.
+
+Each size runs in a process of its own; the exponent is the slope of log seconds over log size (1: twice the size
+takes twice as long). A model of SmolLM2-135M's shape with few layers and random weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measuring import Row
+from benchmarks.playing import model_folder, play, setup
+
+SIZES = {
+    "games": [2, 4, 8, 16],
+    "players": [3, 5, 8, 12],
+    "detectors": [4, 8, 16, 32],
+    "words": [100, 200, 400, 800],
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--layers", type=int, default=4, metavar="N", help="layers of the model (default 4)")
+    parser.add_argument("--only", nargs="+", choices=list(SIZES), default=list(SIZES), help="what to vary")
+    parser.add_argument("--most", type=int, metavar="N", help="leave out sizes above this")
+
+
+def run(options: argparse.Namespace) -> list[Row]:
+    """Measure every size, and fit the exponents."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        model = str(model_folder(Path(scratch) / "model", options.layers))
+        for what in options.only:
+            found: list[Row] = []
+            for size in SIZES[what]:
+                if options.most and size > options.most:
+                    continue
+                seconds, memory = _apart(str(Path(scratch) / f"{what}-{size}"), model, {what: size}, options.repeats)
+                found.append({"varied": what, "size": size, "seconds": seconds, "peak_mb": memory})
+            sizes, times = ([float(row[key]) for row in found] for key in ("size", "seconds"))
+            exponent = float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if len(found) > 1 else float("nan")
+            rows += [row | {"exponent": exponent} for row in found]
+    return rows
+
+
+def _apart(folder: str, model: str, sizes: dict[str, int], repeats: int) -> tuple[float, float]:
+    context = multiprocessing.get_context("spawn")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_measure, args=(sending, folder, model, sizes, repeats))
+    process.start()
+    sending.close()
+    seconds, memory = receiving.recv()
+    process.join()
+    return seconds, memory
+
+
+def _measure(sending: Any, folder: str, model: str, sizes: dict[str, int], repeats: int) -> None:
+    chosen = {"games": 4, "players": 5, "detectors": 8, "words": 100} | sizes
+    words = [
+        "training.stages=performing",
+        f"game.players={chosen['players']}",
+        f"game.detectors.count={chosen['detectors']}",
+        "game.detectors.answer=reasoned",
+        "game.detectors.max_tokens=16",
+        "game.max_tokens=40",
+        "game.max_prompt_tokens=8000",
+        "training.batch_tokens=8192",
+    ]
+    made = setup(Path(folder), model, words, games=chosen["games"], length=chosen["words"])
+    play(made)
+    spent = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        play(made)
+        spent.append(time.perf_counter() - begun)
+    sending.send((statistics.median(spent), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
