@@ -79,8 +79,8 @@ def _in_rows(model: Any, prompts: Sequence[Sequence[int]], device: torch.device,
 
 def _shared(rows: Sequence[Ints]) -> tuple[int, list[Tree]]:
     """The length of what all rows begin with, at least one token less than the shortest, and trees of what follows."""
-    first, last = min(rows, key=Ints.tolist), max(rows, key=Ints.tolist)
-    root = min(common_length(first, last), min(map(len, rows)) - 1)
+    ordered = sorted(rows, key=lambda row: row.tolist())  # what the first and the last share, all share
+    root = min(common_length(ordered[0], ordered[-1]), min(map(len, rows)) - 1)
     root = root if root >= _SHORTEST_ROOT and len(rows) > 1 else 0
     rest = {index: row[root:] for index, row in enumerate(rows)}
     whole = {index: len(row) for index, row in rest.items()}
