@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Waiting threads must not spin: generation on shared cores slows down tenfold. Read when torch starts.
@@ -19,6 +20,10 @@ from spyrl.errors import SpyRLError, UsageError
 if TYPE_CHECKING:
     from spyrl.config import Config
     from spyrl.runs.folder import RunFolder
+
+EVALUATIONS: tuple[str, ...] = ("ab", "rouge", "math", "game", "alignment")
+"""The commands after ``spyrl eval``."""
+MORE_COMMANDS: tuple[str, ...] = ("audit", "export")
 
 _SETTINGS = "settings as key=value, for example training.iterations=10 (all of them: spyrl options)"
 
@@ -91,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
     ablate.add_argument("--list", action="store_true", help="list the variants and what they change; run nothing")
     ablate.set_defaults(run=_ablate)
 
+    what = "evaluate a trained model: against its base, on benchmarks, in the game"
+    evaluate = commands.add_parser("eval", help=what, description=what.capitalize() + ".")
+    _add_commands(evaluate.add_subparsers(metavar="WHAT", required=True), EVALUATIONS)
+    _add_commands(commands, MORE_COMMANDS)
+
     what = "list the recipes, or print one with the source of every number"
     presets = commands.add_parser("presets", help=what, description=what.capitalize() + ".")
     presets.add_argument("name", nargs="?", metavar="PRESET")
@@ -101,6 +111,16 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only settings that begin so")
     options.set_defaults(run=_options)
     return parser
+
+
+def _add_commands(parsers: Any, names: Sequence[str]) -> None:
+    """Commands that have a file of their own: its first line says what they do."""
+    for name in names:
+        module = import_module(f"spyrl.evaluation.commands.{name}")
+        what = (module.__doc__ or "").splitlines()[0].rstrip(".")
+        parser = parsers.add_parser(name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__)
+        module.add(parser)
+        parser.set_defaults(run=module.run)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -265,12 +285,12 @@ def _warm_start(options: argparse.Namespace) -> int:
 def _ablate(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from spyrl.ablation import running as ablating
+    from spyrl.ablation.report import report
+    from spyrl.ablation.tables import show_variants
+    from spyrl.ablation.variants import chosen
     from spyrl.config import DEFAULT_PRESET, load_config
-    from spyrl.evaluation import ablation as ablating
-    from spyrl.evaluation.report import report
     from spyrl.evaluation.statistics import check_installed
-    from spyrl.evaluation.tables import show_variants
-    from spyrl.evaluation.variants import chosen
 
     source, words = _split(options.words)
     preset, variants, jobs = source or DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()

@@ -1,0 +1,49 @@
+"""Who is evaluated: a run's result, or any model or server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from spyrl.errors import UsageError
+from spyrl.policy import Policy
+from spyrl.policy.opening import open_policy
+from spyrl.policy.settings import ModelSettings
+from spyrl.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model by the name it has in tables, what ``model.path`` would be for it, and the run that made it."""
+
+    name: str
+    path: str
+    server: str | None = None
+    run: RunFolder | None = None
+
+
+def contestant(named: str, server: str | None = None) -> Contestant:
+    """Who ``named`` is: a run's folder, or what ``model.path`` takes (with ``server``, a model's name there).
+
+    Raises `UsageError` for a run that has no result yet.
+    """
+    if server:
+        return Contestant(named, named, server)
+    run = RunFolder(Path(named).expanduser())
+    if not run.config_path.is_file():
+        return Contestant(named, named)
+    if not (run.model / "config.json").is_file() and not (run.model / "adapter_config.json").is_file():
+        raise UsageError(f"run {run.path} has no result yet ({run.model}); let it end, or evaluate a model")
+    return Contestant(run.path.name, str(run.model), run=run)
+
+
+def open_contestant(
+    who: Contestant,
+    *,
+    device: str = "auto",
+    batch_tokens: int = 32768,
+    say: Callable[[str], None] = lambda text: None,
+) -> Policy:
+    """The contestant, ready to answer. Raises `UsageError` where it is not there or cannot be read."""
+    return open_policy(ModelSettings(path=who.path, server=who.server, device=device, batch_tokens=batch_tokens), say)
