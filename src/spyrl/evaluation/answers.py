@@ -11,25 +11,30 @@ from typing import Any
 
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.game import named_seed
-from spyrl.policy import Message, Policy, Request, Sampling
+from spyrl.policy import Completion, Message, Policy, Request, Sampling
 
 _AT_A_TIME = 32  # questions a call: what a kill can cost
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, under an id that is its own among the questions of an evaluation."""
+    """What is asked, under an id that is its own among the questions of an evaluation.
+
+    With ``choices`` the model only chooses one of them, each followed by ``closing`` (see `spyrl.policy.Request`).
+    """
 
     id: str
     messages: tuple[Message, ...]
+    choices: tuple[str, ...] = ()
+    closing: str = ""
 
 
 @dataclass(frozen=True)
 class Answer:
     """One answer: its question's id, its number among the samples (from 0), and how it ended.
 
-    ``tokens`` is what was written, an estimate where a server does not tell. An answer that ``failed`` says why in
-    ``error``; it is never scored, and asked for again the next time.
+    ``tokens`` is what was written and ``prompt_tokens`` what was read for it, estimates where a server does not tell.
+    An answer that ``failed`` says why in ``error``; it is never scored, and asked for again the next time.
     """
 
     id: str
@@ -38,6 +43,7 @@ class Answer:
     tokens: int
     finish_reason: str
     error: str = ""
+    prompt_tokens: int = 0
 
 
 def answers(
@@ -74,16 +80,16 @@ def answers(
                 question.messages,
                 tuple(named_seed(seed, "answer", question.id, sample) for sample in wanted),
                 sampling,
+                choices=question.choices,
+                closing=question.closing,
             )
             for question, wanted in part
         ]
-        new = []
-        for (question, wanted), completions in zip(part, policy.generate(requests), strict=True):
-            for sample, completion in zip(wanted, completions, strict=True):
-                tokens = len(completion.token_ids) or policy.count_tokens(completion.text)
-                new.append(
-                    Answer(question.id, sample, completion.text, tokens, completion.finish_reason, completion.error)
-                )
+        new = [
+            _answer(policy, request, question.id, sample, completion)
+            for (question, wanted), request, completions in zip(part, requests, policy.generate(requests), strict=True)
+            for sample, completion in zip(wanted, completions, strict=True)
+        ]
         append_lines(
             path, [{"asked": asked[each.id], **asdict(each)} for each in new if each.finish_reason != "failed"]
         )
@@ -102,11 +108,12 @@ def read_lines(path: Path, made_with: Mapping[str, Any]) -> list[dict[str, Any]]
             path.parent.mkdir(parents=True, exist_ok=True)
             append_lines(path, [{"made_with": made_with}])
             return []
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        if whole != text:
-            path.write_text(whole, encoding="utf-8")
-        rows: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]  # as bytes: a kill can cut a character, too
+        if whole != data:
+            path.write_bytes(whole)
+        # Not splitlines(), which also splits at characters that a text may hold, such as U+2028.
+        rows: list[dict[str, Any]] = [json.loads(line) for line in whole.decode("utf-8").split("\n")[:-1]]
         before = rows[0].pop("made_with") if rows else None
     except (ValueError, KeyError, TypeError):
         raise UsageError(
@@ -146,5 +153,19 @@ def _kept(path: Path, made_with: Mapping[str, Any], asked: Mapping[str, str]) ->
     return {key: answer for key, answer in found.items() if key[0] in asked}
 
 
+def _answer(policy: Policy, request: Request, name: str, sample: int, completion: Completion) -> Answer:
+    read, written = completion.usage
+    return Answer(
+        name,
+        sample,
+        completion.text,
+        len(completion.token_ids) or written or policy.count_tokens(completion.text),
+        completion.finish_reason,
+        completion.error,
+        len(completion.prompt_ids) or read or policy.prompt_tokens(request),
+    )
+
+
 def _digest(question: Question) -> str:
-    return hashlib.sha256(json.dumps(question.messages, ensure_ascii=False).encode()).hexdigest()[:16]
+    asked = [question.messages, question.choices, question.closing] if question.choices else question.messages
+    return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode()).hexdigest()[:16]

@@ -103,5 +103,5 @@ def read_evaluation(folder: Path) -> Evaluation:
 
 
 def evaluations_of(folder: Path) -> list[Evaluation]:
-    """All finished evaluations in the folders in ``folder``, by name."""
-    return [read_evaluation(path.parent) for path in sorted(folder.glob("*/results.json"))]
+    """All finished evaluations in the folders below ``folder``, by name."""
+    return [read_evaluation(path.parent) for path in sorted(folder.rglob("results.json"))]
