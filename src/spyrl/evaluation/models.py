@@ -11,6 +11,7 @@ from spyrl.errors import UsageError
 from spyrl.policy import Completion, Policy, Request
 from spyrl.policy.models import pick_device, resolve
 from spyrl.policy.opening import open_policy
+from spyrl.policy.quiet import quiet_libraries
 from spyrl.policy.settings import ModelSettings
 from spyrl.runs.folder import RunFolder
 
@@ -48,6 +49,8 @@ def open_contestant(
     say: Callable[[str], None] = lambda text: None,
 ) -> Policy:
     """The contestant, ready to answer. Raises `UsageError` where it is not there or cannot be read."""
+    if not who.server:
+        quiet_libraries()
     return open_policy(ModelSettings(path=who.path, server=who.server, device=device, batch_tokens=batch_tokens), say)
 
 

@@ -68,9 +68,9 @@ class Scored:
 def read_queries(path: Path, limit: int | None) -> list[Query]:
     """The first ``limit`` queries of a file of JSON lines as WritingBench publishes it.
 
-    A line has ``query`` and ``checklist`` (a list of criteria: ``name``, ``criteria_description``, and what a score takes
-    under each of ``1-2`` to ``9-10``), and may have ``index``, ``domain1`` and ``lang``. Raises `UsageError` with the line
-    for what cannot be read.
+    A line has ``query`` and ``checklist`` (a list of criteria: ``name``, ``criteria_description``, and what a score
+    takes under each of ``1-2`` to ``9-10``), and may have ``index``, ``domain1`` and ``lang``. Raises `UsageError` with
+    the line for what cannot be read.
     """
     queries = list(islice(_queries(path), limit))
     if not queries:
