@@ -114,4 +114,5 @@ def run(options: argparse.Namespace) -> int:
     )
     report(console, evaluation, judged_in, common.command_line(options.parser, options))
     draw_win_rates(found, f"{ours} against {base}, judged by {judge.name}", judged_in / "win-rates")
+    console.out(f"{judged_in}: win-rates.png, win-rates.svg, verdicts.jsonl; what was written is in {folder}")
     return 0
