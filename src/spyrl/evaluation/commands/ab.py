@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
     paths = folder / "answers-model.jsonl", folder / "answers-base.jsonl"
     # Seeds of their own, so that a model compared with itself writes twice.
     seeds = [named_seed(options.seed, side) for side in ("model", "base")]
-    for policy, path, seed in zip(policies, paths, seeds, strict=True):
-        answers(policy, (), path, sampling=sampling, seed=seed)  # before any work: was what is kept made like this?
+    for side, path in enumerate(paths):  # before any work: was what is kept made like this?
+        answers(policies[side], (), path, sampling=sampling, seed=seeds[side])
 
     console = Console(highlight=False)
     questions = [Question(each.id, messages(each, settings.instructions)) for each in prompts]

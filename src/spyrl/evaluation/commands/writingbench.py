@@ -55,9 +55,8 @@ def run(options: argparse.Namespace) -> int:
     )
     judged_in = folder / slug(judge.name)
     seeds = [named_seed(options.seed, side) for side, _ in sides]
-    for (side, _), policy, seed in zip(sides, policies, seeds, strict=True):
-        # Before any work: was what is kept made like this?
-        answers(policy, (), folder / f"answers-{side}.jsonl", sampling=sampling, seed=seed)
+    for number, (side, _) in enumerate(sides):  # before any work: was what is kept made like this?
+        answers(policies[number], (), folder / f"answers-{side}.jsonl", sampling=sampling, seed=seeds[number])
 
     console = Console(highlight=False)
     questions = [Question(query.id, ({"role": "user", "content": query.text},)) for query in queries]
