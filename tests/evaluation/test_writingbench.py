@@ -33,7 +33,7 @@ def row(index: int, **changes: Any) -> dict[str, Any]:
     ]
     return {
         "index": index,
-        "domain1": "Letters" if index < 2 else "Reports",
+        "domain1": "Advertising & Marketing" if index < 2 else "Reports",
         "domain2": "Any",
         "lang": "en",
         "query": f"Write of number {index}",
@@ -90,12 +90,13 @@ def test_means_by_domain_and_the_paired_difference(
     # Queries: tuned 7, 9.5, 4; base 5, 6.5, 4.5.
     assert [(score.metric, score.value, score.base, score.count) for score in found.scores] == [
         ("WritingBench score (1-10)", pytest.approx(20.5 / 3), pytest.approx(16 / 3), 3),
-        ("WritingBench score (1-10), Letters", 8.25, 5.75, 2),
+        ("WritingBench score (1-10), Advertising & Marketing", 8.25, 5.75, 2),
         ("WritingBench score (1-10), Reports", 4.0, 4.5, 1),
     ]
     overall, _, reports = found.sheets[0].rows
     assert overall[:2] == ("overall", "3")
-    assert overall[4].startswith("+1.50 [")  # 2, 3 and -0.5
+    # Differences 2, 3 and -0.5: deviation 1.803; the table's t for two degrees of freedom is 4.303.
+    assert overall[4] == "+1.50 ±4.48"
     # t = 1.5 / (1.803 / √3) = 1.441; with two degrees of freedom p = 1 - t / √(2 + t²).
     assert overall[5] == "0.286"
     assert reports == ("Reports", "1", "4.00", "4.50", "-0.50", "–")

@@ -53,7 +53,7 @@ def writingbench_evaluation(
             tuple(_counts(each) for each in both),
         ),
     ]
-    notes = ["A query's score is the mean over its criteria; in brackets 95 % t intervals over queries."]
+    notes = ["A query's score is the mean over its criteria, a row the mean over queries with its 95 % t interval."]
     if base:
         notes.append("Difference: of the queries that both have a score for; p by a paired t test.")
     verdicts = [verdict for each in both for verdict in each.verdicts]
@@ -102,9 +102,7 @@ def _interval(written: Written, rows: Sequence[int]) -> Interval | None:
 def _told(found: Interval | None, sign: str = "") -> str:
     if found is None:
         return "–"
-    if found.low is None or found.high is None:
-        return f"{found.mean:{sign}.2f}"
-    return f"{found.mean:{sign}.2f} [{found.low:{sign}.2f}, {found.high:{sign}.2f}]"
+    return f"{found.mean:{sign}.2f}" + ("" if found.half is None else f" ±{found.half:.2f}")
 
 
 def _counts(written: Written) -> tuple[str, ...]:
