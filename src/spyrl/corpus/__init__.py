@@ -2,5 +2,6 @@
 
 from spyrl.corpus.corpus import BUNDLED, Corpus, CorpusSettings, Cursor, open_corpus
 from spyrl.corpus.cutting import fit
+from spyrl.corpus.reading import MissingColumnError
 
-__all__ = ["BUNDLED", "Corpus", "CorpusSettings", "Cursor", "fit", "open_corpus"]
+__all__ = ["BUNDLED", "Corpus", "CorpusSettings", "Cursor", "MissingColumnError", "fit", "open_corpus"]

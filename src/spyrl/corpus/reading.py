@@ -37,6 +37,10 @@ _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own default refuses a report longer than 131,072
 
 
+class MissingColumnError(UsageError):
+    """A row lacks the column that documents are read from."""
+
+
 @dataclass(frozen=True)
 class LocalRows:
     """A corpus that is in memory as a whole: one block. A row without text is a document with an empty text."""
@@ -290,9 +294,9 @@ _KNOWN = (
 )
 
 
-def _missing_column(row: Mapping[str, object], column: str, place: str) -> UsageError:
+def _missing_column(row: Mapping[str, object], column: str, place: str) -> MissingColumnError:
     there = f"the columns there are {_listed(row)}" if row else "it has no columns at all"
-    return UsageError(f"{place}: no column {column!r}; {there}; {_setting(_guess(row, column))}.")
+    return MissingColumnError(f"{place}: no column {column!r}; {there}; {_setting(_guess(row, column))}.")
 
 
 def _guess(row: Mapping[str, object], column: str) -> str | None:

@@ -1,7 +1,8 @@
 """A run's folder. Its names are a promise to other tools:
 
 ``config.yaml``, ``metrics.jsonl``, ``games/iteration-00000.parquet``, ``checkpoints/iteration-00010/``, ``model/``;
-where the run is measured, ``held_out/iteration-00010.jsonl`` and ``curve.png``, too.
+where the run is measured, ``held_out/iteration-00010.jsonl`` and ``curve.png``, where its result is evaluated,
+``evaluations/NAME/``, too.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class RunFolder:
     def model(self) -> Path:
         """The result, a plain Hugging Face folder."""
         return self.path / "model"
+
+    @property
+    def evaluations(self) -> Path:
+        """What its result was found to do: one folder an evaluation."""
+        return self.path / "evaluations"
 
     def create(self) -> None:
         """Make the folder. Raises `SpyRLError` where it exists by now or cannot be made."""

@@ -1,0 +1,14 @@
+"""Is a run's game won by reading, or by a shortcut?."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    raise NotImplementedError

@@ -1,0 +1,14 @@
+"""Accuracy on mathematics benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    raise NotImplementedError
