@@ -118,7 +118,9 @@ def _add_commands(parsers: Any, names: Sequence[str]) -> None:
     for name in names:
         module = import_module(f"spyrl.evaluation.commands.{name}")
         what = (module.__doc__ or "").splitlines()[0].rstrip(".")
-        parser = parsers.add_parser(name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__)
+        parser = parsers.add_parser(
+            name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__
+        )
         module.add(parser)
         parser.set_defaults(run=module.run)
 

@@ -1,14 +1,18 @@
-"""Means over seeds with their 95 % t intervals, and paired t tests."""
+"""Means with their 95 % intervals, and paired tests."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spyrl.errors import UsageError
+from spyrl.game import named_seed
 
 Direction = Literal["above", "below", "undecided"]
 
@@ -72,6 +76,37 @@ def paired(values: Sequence[float], others: Sequence[float]) -> Paired:
     freedom = difference.count - 1
     error = half / float(t.ppf(0.975, freedom))
     return Paired(difference, 2 * float(t.sf(abs(difference.mean) / error, freedom)))
+
+
+def share_interval(values: Sequence[float]) -> Interval:
+    """Mean of values in [0, 1], at least one, with Wilson's 95 % interval for a share of that many.
+
+    Unlike a t interval it stays in [0, 1], and has a width where all values are 0 or all are 1.
+    """
+    count, mean, z = len(values), math.fsum(values) / len(values), 1.959964
+    centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(max(mean * (1 - mean), 0) / count + z * z / (4 * count * count))
+    return Interval(mean, min(centre - half, mean), max(centre + half, mean), count)
+
+
+def bootstrapped(
+    statistic: Callable[[NDArray[np.intp]], float], clusters: int, *names: int | str, draws: int = 2000
+) -> tuple[float | None, float | None]:
+    """The 95 % percentile interval of a statistic when clusters (games, prompts) are drawn with replacement.
+
+    ``statistic`` is given the drawn clusters' numbers in 0..clusters-1. It may answer NaN, and is left out then; there
+    is no interval where it does so in more than one of twenty draws, or where there are fewer than two clusters.
+    ``names`` name the generator.
+    """
+    if clusters < 2:
+        return None, None
+    draw = np.random.default_rng(named_seed("bootstrap", *names))
+    found = np.array([statistic(draw.integers(clusters, size=clusters)) for _ in range(draws)])
+    known = found[~np.isnan(found)]
+    if len(known) < 0.95 * draws:
+        return None, None
+    low, high = np.quantile(known, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def check_installed() -> None:

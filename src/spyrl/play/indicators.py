@@ -28,6 +28,21 @@ Hashes = NDArray[np.uint64]
 SURFACE = ("words", "characters", "lines", "markdown", "punctuation", "digits", "capitals", "mask")
 """What a text looks like without being read; see `Look.surface`."""
 
+TOLD = 0.15
+"""How far ``shortcut/FEATURE`` may be from 0.5, which tells nothing."""
+ERRORS = 4.0
+"""How many of its standard errors it must be from there at least."""
+BIASED = 0.3
+"""Highest ``detection/position_bias``; with G games, chance alone reaches about 0.8 / √G, and 2 / √G is let pass."""
+UNSURE = 0.5
+"""Highest ``detection/abstained``."""
+UNREADABLE = 0.2
+"""Highest ``detection/invalid`` and ``outputs/missing``."""
+POORER = 0.6
+"""Share of the first iteration's ``diversity/distinct_2`` that is to be left."""
+ALIKE = 0.2
+"""How much ``diversity/between`` and ``diversity/repetition`` may rise above the first iteration's."""
+
 _LIST_OR_HEADING = re.compile(r"[ \t]*(?:#{1,6}[ \t]|[-*+•][ \t]|\d{1,3}[.)][ \t]|>|```)")
 _SHORTEST_ECHO = 3  # fewer mask characters side by side may be Markdown's, or a dash
 _LETTER, _CAPITAL, _DIGIT, _SPACELESS, _SPACE, _MARK = range(6)  # the first four make words

@@ -1,7 +1,8 @@
 """Alarms: what a person should know when an iteration's numbers say that the game is being won without reading.
 
 Each number is logged in every iteration (docs/metrics.md); a line is said when one crosses its threshold, once a run.
-Thresholds leave room for chance, so that small batches raise no alarm by luck; ``spyrl audit`` tests all games together.
+The thresholds, in `spyrl.play.indicators`, leave room for chance, so that small batches raise no alarm by luck;
+``spyrl audit`` tests all games together.
 """
 
 from __future__ import annotations
@@ -10,20 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-TOLD = 0.15
-"""How far ``shortcut/FEATURE`` may be from 0.5, which tells nothing."""
-ERRORS = 4.0
-"""How many of its standard errors it must be from there at least."""
-BIASED = 0.3
-"""Highest ``detection/position_bias``; with G games, chance alone reaches about 0.8 / √G, and 2 / √G is let pass."""
-UNSURE = 0.5
-"""Highest ``detection/abstained``."""
-UNREADABLE = 0.2
-"""Highest ``detection/invalid`` and ``outputs/missing``."""
-POORER = 0.6
-"""Share of the first iteration's ``diversity/distinct_2`` that is to be left."""
-ALIKE = 0.2
-"""How much ``diversity/between`` and ``diversity/repetition`` may rise above the first iteration's."""
+from spyrl.play.indicators import ALIKE, BIASED, ERRORS, POORER, TOLD, UNREADABLE, UNSURE
 
 _LOOKS = {
     "length": ("words", "characters", "lines"),
