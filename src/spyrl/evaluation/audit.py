@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyrl.evaluation import statistics
 from spyrl.evaluation.played import Batch, Row
 from spyrl.evaluation.results import Score
 from spyrl.evaluation.sheets import Sheet
@@ -27,7 +28,7 @@ from spyrl.evaluation.shortcuts import (
     position_bias_by_chance,
     relative,
 )
-from spyrl.evaluation.statistics import Interval, interval, share_interval
+from spyrl.evaluation.statistics import Interval, interval
 from spyrl.play.indicators import (
     ALIKE,
     POORER,
@@ -285,7 +286,7 @@ def copies(games: Games, guesses: Mapping[str, Guess]) -> bool:
 def _verdict(games: Games, guesses: Mapping[str, Guess], name: str) -> tuple[str, list[Finding], list[Score]]:
     copied = copies(games, guesses)
     best = guesses["surface + copied" if copied else "surface"]
-    found = share_interval(games.found.tolist())
+    found = statistics.share(games.found.tolist())
     share = explained(best.hits, games.found, best.chance)
     at_chance = found.low is not None and found.low <= best.chance
     told = best.told or copied
@@ -368,7 +369,7 @@ def _told_by(games: Games, guesses: Mapping[str, Guess]) -> Sheet:
         share = f"{above(games, FEATURES.index(name)):.0%}" if name in FEATURES else ""
         label = {"surface": "all but copied", "surface + copied": "all"}.get(name, name)
         rows.append((label, share, f"{each.accuracy:.0%} {_ends(each.low, each.high)}", "yes" if each.told else ""))
-    found = share_interval(games.found.tolist())
+    found = statistics.share(games.found.tolist())
     rows.append(("chance", "50%", f"{guesses['surface'].chance:.0%}", ""))
     rows.append(("detectors", "", f"{found.mean:.0%} {_ends(found.low, found.high)}", ""))
     hidden = guesses["hidden words"]

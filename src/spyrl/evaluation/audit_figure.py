@@ -38,7 +38,6 @@ def draw(found: Audit, folder: Path) -> list[str]:
     bars.axvline(found.games.found.mean(), color=_DETECTORS, linewidth=1.6, label="detectors")
     bars.set(xlim=(0, 1), xlabel="spies found")
     bars.set_title("The spy is told by", loc="left", fontsize=10)
-    bars.legend(frameon=False, fontsize=8, loc="lower right")
 
     centres, detectors, look, gaps = [], [], [], []
     hits = found.guesses["surface"].hits
@@ -59,8 +58,8 @@ def draw(found: Audit, folder: Path) -> list[str]:
     lines.set(ylim=(min(-0.5, np.nanmin([*gaps, 0.0]) - 0.05), max(1.02, np.nanmax([*gaps, 0.0]) + 0.05)))
     lines.set(xlabel="iteration", ylabel="share")
     lines.set_title("Over the run", loc="left", fontsize=10)
-    lines.legend(frameon=False, fontsize=8)
     for axes in (bars, lines):
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
         axes.spines[["top", "right"]].set_visible(False)
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "audit.png")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyrl.evaluation import statistics
 from spyrl.evaluation.statistics import bootstrapped
 from spyrl.game import generator, named_seed
 from spyrl.play.summary import position_bias
@@ -19,8 +20,10 @@ from spyrl.play.summary import position_bias
 Floats = NDArray[np.float64]
 
 FOLDS = 5
-SURE = 0.005
-"""Highest probability of so good a guess by chance, for a shortcut to be called one."""
+SURE = 0.001
+"""Highest probability of so good a guess by chance, for a shortcut to be called one.
+
+(Cross-validated guesses share what they learnt from, so chance is a little luckier than reckoned.)"""
 MATERIAL = 0.05
 """Least share of games, above chance, for it to be worth a word."""
 _DRAWS = 4000
@@ -94,8 +97,8 @@ def guess(features: Floats, spies: NDArray[np.intp], name: str) -> Guess:
     for row in suspicion:
         lucky += row[draw.integers(players, size=_DRAWS)]
     p = (1 + int((lucky >= hits.sum() - 1e-9).sum())) / (1 + _DRAWS)
-    low, high = bootstrapped(lambda drawn: float(hits[drawn].mean()), games, "audit", name)
-    return Guess(float(hits.mean()), low, high, 1 / players, p, suspicion, hits)
+    found = statistics.share(hits.tolist())
+    return Guess(found.mean, found.low, found.high, 1 / players, p, suspicion, hits)
 
 
 def explained(hits: Floats, found: Floats, chance: float) -> Share:
@@ -131,8 +134,8 @@ def followed(suspicion: Floats, votes: Floats, spies: NDArray[np.intp]) -> Share
     return Share(float(shares.mean()), low, high)
 
 
-def position_bias_by_chance(votes: Floats, draws: int = 1000) -> tuple[float, float]:
-    """The `position_bias` of these games' votes (games, players), and what chance alone exceeds once in 200 times.
+def position_bias_by_chance(votes: Floats, draws: int = 2000) -> tuple[float, float]:
+    """The `position_bias` of these games' votes (games, players), and what chance alone exceeds once in 1000 times.
 
     By chance: the numbers of each game's players are dealt out anew.
     """

@@ -1,4 +1,4 @@
-"""Means with their 95 % intervals, and paired tests."""
+"""Means with their 95 % intervals, paired t tests, and what benchmarks with several samples a question need."""
 
 from __future__ import annotations
 
@@ -78,15 +78,34 @@ def paired(values: Sequence[float], others: Sequence[float]) -> Paired:
     return Paired(difference, 2 * float(t.sf(abs(difference.mean) / error, freedom)))
 
 
-def share_interval(values: Sequence[float]) -> Interval:
-    """Mean of values in [0, 1], at least one, with Wilson's 95 % interval for a share of that many.
+def standard_error(values: Sequence[float]) -> float | None:
+    """Standard error of the mean; ``None`` for a single value."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
 
-    Unlike a t interval it stays in [0, 1], and has a width where all values are 0 or all are 1.
+
+def share(values: Sequence[float]) -> Interval:
+    """Mean of values in [0, 1], one a question, with a 95 % interval that stays in [0, 1] and is never empty.
+
+    A value is the share of a question's samples that are right, so the interval is clustered by question (Miller
+    2024, arXiv 2411.00640). It is Wilson's score interval (1927) at the effective number of draws p(1 - p)/SE², as
+    Korn and Graubard (1998) do for clustered samples; where the values do not vary, that is the number of questions.
     """
-    count, mean, z = len(values), math.fsum(values) / len(values), 1.959964
-    centre = (mean + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(max(mean * (1 - mean), 0) / count + z * z / (4 * count * count))
-    return Interval(mean, min(centre - half, mean), max(centre + half, mean), count)
+    from scipy.stats import t
+
+    count = len(values)
+    mean = min(math.fsum(values) / count, 1.0)
+    error = standard_error(values)
+    if error is None:
+        return Interval(mean, None, None, count)
+    draws = mean * (1 - mean) / error**2 if error > 1e-12 else float(count)
+    z = float(t.ppf(0.975, count - 1))
+    centre = (mean + z**2 / (2 * draws)) / (1 + z**2 / draws)
+    half = z * math.sqrt(mean * (1 - mean) / draws + z**2 / (4 * draws**2)) / (1 + z**2 / draws)
+    return Interval(mean, max(min(centre - half, mean), 0.0), min(max(centre + half, mean), 1.0), count)
 
 
 def bootstrapped(
