@@ -6,20 +6,17 @@ training or are named below.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spyrl.evaluation import statistics
-from spyrl.evaluation.played import Batch, Row
+from spyrl.evaluation.audit_games import DOCUMENT, FEATURES, HIDDEN, Games, Outputs, read
+from spyrl.evaluation.played import Batch
 from spyrl.evaluation.results import Score
 from spyrl.evaluation.sheets import Sheet
 from spyrl.evaluation.shortcuts import (
-    Floats,
     Guess,
     Share,
     explained,
@@ -35,18 +32,10 @@ from spyrl.play.indicators import (
     SURFACE,
     UNREADABLE,
     UNSURE,
-    Look,
-    Shown,
-    diversity,
-    length_gap,
-    look,
-    shown,
     spy_above,
 )
 from spyrl.play.summary import position_bias
 
-FEATURES = (*SURFACE, "copied")
-"""What the spy may be told by: its output's look, and the share of its pairs of words that the visible text has."""
 MOSTLY, PARTLY = 0.5, 0.2
 """Shares of the detectors' success above chance that make a shortcut the main way to win, or a part of it."""
 GAP = 0.1
@@ -58,35 +47,6 @@ ADDRESSING = 0.05
 FEWEST = 20
 """Games below which nothing is said of shortcuts."""
 _WINDOWS = 10
-_SPEAKING = re.compile(r"\\boxed|\bplayers? \d|\b(?:i am|i'm) (?:not )?(?:the |a )?(?:spy|civilian)\b", re.IGNORECASE)
-_DOCUMENT, _HIDDEN = len(FEATURES), len(FEATURES) + 1  # columns beside the features, never learnt from
-
-
-@dataclass(frozen=True)
-class Games:
-    """All games with a spy as arrays over (games, players), and the batch that each belongs to."""
-
-    features: Floats
-    """(games, players, features): `FEATURES`, then the overlaps with the whole document and with its hidden words."""
-    spies: NDArray[np.intp]
-    """Their places, from 0."""
-    votes: Floats
-    found: Floats
-    gaps: Floats
-    """`length_gap` in words; NaN where it is not known."""
-    batch: NDArray[np.intp]
-
-    def of(self, batches: Sequence[int]) -> Games:
-        """Those of some batches."""
-        here = np.isin(self.batch, batches)
-        return Games(
-            self.features[here],
-            self.spies[here],
-            self.votes[here],
-            self.found[here],
-            self.gaps[here],
-            self.batch[here],
-        )
 
 
 @dataclass(frozen=True)
@@ -115,34 +75,12 @@ class Audit:
     """The batches, by index, that are told of together."""
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """What is known of a batch beside its games' arrays."""
-
-    diversity: Mapping[str, float]
-    outputs: int
-    missing: int
-    truncated: int
-    speaking: int
-    ballots: int
-    abstained: int
-    invalid: int
-    outcomes: Mapping[str, int]
-
-
 def audit(batches: Iterable[Batch], name: str) -> Audit:
     """Audit these games; ``name`` is the run's, in the scores."""
-    parts: list[tuple[list[dict[str, Any]], _Outputs]] = []
-    numbers = []
-    for batch in batches:
-        looks = [_looks(row) for row in batch.games]
-        known = [_arrays(row, game, each) for row, (game, each) in zip(batch.games, looks, strict=True) if game.spy]
-        parts.append((known, _outputs(batch.games, [each for _, each in looks])))
-        numbers.append(batch.number)
-    games = _stacked([known for known, _ in parts])
-    outputs = [each for _, each in parts]
+    games, outputs, numbers = read(batches)
     windows = tuple(
-        tuple(int(index) for index in each) for each in np.array_split(np.arange(len(parts)), min(_WINDOWS, len(parts)))
+        tuple(int(index) for index in each)
+        for each in np.array_split(np.arange(len(outputs)), min(_WINDOWS, len(outputs)))
     )
     guesses = _guesses(games) if games is not None and len(games.spies) >= FEWEST else {}
     findings: list[Finding] = []
@@ -170,83 +108,6 @@ def audit(batches: Iterable[Batch], name: str) -> Audit:
     )
 
 
-def _looks(row: Row) -> tuple[Shown, tuple[Look, ...]]:
-    game = shown(row)
-    return game, tuple(look(text, game.mask) for text in game.texts)
-
-
-def _arrays(row: Row, game: Shown, looks: Sequence[Look]) -> dict[str, Any]:
-    """One game's numbers, its spy known."""
-    spy = row["spy"]
-    visible, hidden = _parts(row)
-    seen = np.concatenate([look(piece).pairs for piece in visible]) if visible else np.zeros(0, dtype=np.uint64)
-    shown_words = np.concatenate([look(piece).words for piece in visible]) if visible else seen
-    secret = np.setdiff1d(np.concatenate([look(piece).words for piece in hidden]), shown_words) if hidden else seen[:0]
-    document = look(row["document"]).pairs
-    features = [
-        (*each.surface, _share(each.pairs, seen), _share(each.pairs, document), _share(secret, each.words))
-        for each in looks
-    ]
-    gap = length_gap([each.surface[0] for each in looks], spy)
-    return {
-        "features": features,
-        "spies": spy - 1,
-        "votes": row["votes"],
-        "found": row["found"],
-        "gaps": float("nan") if gap is None else gap,
-    }
-
-
-def _parts(row: Row) -> tuple[list[str], list[str]]:
-    """The document's pieces that the spy sees, and those that it does not."""
-    visible, hidden, position = [], [], 0
-    for each in row["hidden"]:
-        visible.append(row["document"][position : each["start"]])
-        hidden.append(row["document"][each["start"] : each["end"]])
-        position = each["end"]
-    return [*visible, row["document"][position:]], hidden
-
-
-def _share(own: NDArray[np.uint64], others: NDArray[np.uint64]) -> float:
-    return float(np.isin(own, others).mean()) if len(own) else 0.0
-
-
-def _outputs(rows: Sequence[Row], looks: Sequence[Sequence[Look]]) -> _Outputs:
-    outputs = [each for row in rows for each in row["outputs"]]
-    ballots = [each for row in rows for each in row["ballots"]]
-    outcomes: dict[str, int] = {}
-    for ballot in ballots:
-        if ballot["outcome"] not in ("vote", "abstained"):
-            outcomes[ballot["outcome"]] = outcomes.get(ballot["outcome"], 0) + 1
-    return _Outputs(
-        diversity(looks),
-        len(outputs),
-        sum(each["text"] is None for each in outputs),
-        sum(each["finish_reason"] == "length" for each in outputs),
-        sum(_SPEAKING.search(each["text"] or "") is not None for each in outputs),
-        len(ballots),
-        sum(each["outcome"] == "abstained" for each in ballots),
-        sum(outcomes.values()),
-        outcomes,
-    )
-
-
-def _stacked(batches: Sequence[Sequence[Mapping[str, Any]]]) -> Games | None:
-    rows = [(row, index) for index, batch in enumerate(batches) for row in batch]
-    if not rows:
-        return None
-    players = max(len(row["votes"]) for row, _ in rows)
-    rows = [(row, index) for row, index in rows if len(row["votes"]) == players]
-    return Games(
-        np.array([row["features"] for row, _ in rows], dtype=float),
-        np.array([row["spies"] for row, _ in rows], dtype=np.intp),
-        np.array([row["votes"] for row, _ in rows], dtype=float),
-        np.array([row["found"] for row, _ in rows], dtype=float),
-        np.array([row["gaps"] for row, _ in rows], dtype=float),
-        np.array([index for _, index in rows], dtype=np.intp),
-    )
-
-
 # What the spy is told by.
 
 
@@ -261,7 +122,7 @@ def _guesses(games: Games) -> dict[str, Guess]:
         "surface": looks,
         "surface + copied": np.concatenate((looks, alone["copied"]), 2),
     }
-    sets["hidden words"] = relative(games.features[..., [_HIDDEN]])
+    sets["hidden words"] = relative(games.features[..., [HIDDEN]])
     return {name: guess(features, games.spies, name) for name, features in sets.items()}
 
 
@@ -280,7 +141,7 @@ def copies(games: Games, guesses: Mapping[str, Guess]) -> bool:
     if not guesses["copied"].told:
         return False
     more = above(games, FEATURES.index("copied")) > 0.5
-    return above(games, _DOCUMENT) > 0.6 if more else above(games, FEATURES.index("copied")) < 0.4
+    return above(games, DOCUMENT) > 0.6 if more else above(games, FEATURES.index("copied")) < 0.4
 
 
 def _verdict(games: Games, guesses: Mapping[str, Guess], name: str) -> tuple[str, list[Finding], list[Score]]:
@@ -373,7 +234,7 @@ def _told_by(games: Games, guesses: Mapping[str, Guess]) -> Sheet:
     rows.append(("chance", "50%", f"{guesses['surface'].chance:.0%}", ""))
     rows.append(("detectors", "", f"{found.mean:.0%} {_ends(found.low, found.high)}", ""))
     hidden = guesses["hidden words"]
-    share = f"{above(games, _HIDDEN):.0%}"
+    share = f"{above(games, HIDDEN):.0%}"
     rows.append(("hidden words said", share, f"{hidden.accuracy:.0%} {_ends(hidden.low, hidden.high)}", ""))
     columns = ("feature", "spy above civilians", "finds the spy", "tells it")
     return Sheet("What tells the spy, by cross-validation", columns, tuple(rows))
@@ -406,7 +267,7 @@ def _position(games: Games) -> Finding:
 # What the outputs and ballots are like over time.
 
 
-def _format(outputs: Sequence[_Outputs]) -> list[Finding]:
+def _format(outputs: Sequence[Outputs]) -> list[Finding]:
     late = outputs[-max(len(outputs) // _WINDOWS, 1) :]
     findings = []
     for question, key, whole, most, what in (
@@ -436,7 +297,7 @@ def _format(outputs: Sequence[_Outputs]) -> list[Finding]:
     return findings
 
 
-def _diversity(outputs: Sequence[_Outputs], windows: Sequence[Sequence[int]]) -> list[Finding]:
+def _diversity(outputs: Sequence[Outputs], windows: Sequence[Sequence[int]]) -> list[Finding]:
     question = "Do outputs stay varied?"
     if len(windows) < 2:
         return [Finding(question, False, "One iteration does not tell.")]
@@ -457,7 +318,7 @@ def _diversity(outputs: Sequence[_Outputs], windows: Sequence[Sequence[int]]) ->
 def _detection_sheet(
     games: Games,
     guesses: Mapping[str, Guess],
-    outputs: Sequence[_Outputs],
+    outputs: Sequence[Outputs],
     numbers: Sequence[int],
     windows: Sequence[Sequence[int]],
 ) -> Sheet:
@@ -483,7 +344,7 @@ def _detection_sheet(
     return Sheet("Detection over time", columns, tuple(rows))
 
 
-def _outputs_sheet(outputs: Sequence[_Outputs], numbers: Sequence[int], windows: Sequence[Sequence[int]]) -> Sheet:
+def _outputs_sheet(outputs: Sequence[Outputs], numbers: Sequence[int], windows: Sequence[Sequence[int]]) -> Sheet:
     rows = []
     for window in windows:
         told = [outputs[index] for index in window]
@@ -502,12 +363,12 @@ def _named(numbers: Sequence[int], window: Sequence[int]) -> str:
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _rate(outputs: Sequence[_Outputs], key: str, whole: str) -> float:
+def _rate(outputs: Sequence[Outputs], key: str, whole: str) -> float:
     total: int = sum(getattr(each, whole) for each in outputs)
     return sum(getattr(each, key) for each in outputs) / total if total else 0.0
 
 
-def _mean_of(outputs: Sequence[_Outputs], window: Sequence[int], key: str) -> float | None:
+def _mean_of(outputs: Sequence[Outputs], window: Sequence[int], key: str) -> float | None:
     known = [outputs[index].diversity[key] for index in window if key in outputs[index].diversity]
     return sum(known) / len(known) if known else None
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from spyrl.evaluation.audit import FEATURES, Audit
+from spyrl.evaluation.audit import Audit
+from spyrl.evaluation.audit_games import FEATURES
 
 _LOOK, _DETECTORS, _GAP, _CHANCE = "#c2571a", "#1f5fa8", "#2e8b57", "#8a8a8a"
 

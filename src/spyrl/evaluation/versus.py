@@ -27,13 +27,16 @@ from spyrl.game import Deal, RoleBaselines
 from spyrl.play import Dropped, Performance, deal_games, detect, document_budget, mixed, perform, replay, settle
 from spyrl.policy import Policy
 from spyrl.runs.games import read_games, write_games
-from spyrl.settings import check_keys, merged, read_overrides
+from spyrl.settings import check_keys, merged, plain, read_overrides
 from spyrl.tasks import Task
 
 Side = Literal["A", "B"]
 Part = Literal["civilians", "spy", "detectors"]
+PartKey = tuple[int, tuple[int, ...]]
+"""Deals kept together: their part's number and theirs."""
 AT_A_TIME = 16
 """Deals that are played and kept together: what a kill can cost."""
+_LOG = "parts.jsonl"
 _DRAWS = -2  # the iteration in whose name these games are dealt: never training's, nor its held-out games'
 
 
@@ -137,22 +140,34 @@ def deals_for(config: Config, task: Task, policies: Sequence[Policy], games: int
     return deals, where
 
 
+def made_with(config: Config, a: str, b: str) -> dict[str, Any]:
+    """What decides how the games go, as dotted keys: the models' paths and the settings."""
+    game = {key: value for key, value in plain(config.game).items() if key not in ("gate", "roles", "rewards")}
+    settings = {**_flat(plain(config.corpus), "corpus."), **_flat(game, "game.")}
+    return {"A": a, "B": b, "seed": config.run.seed, "task": config.task, **settings}
+
+
+def kept_parts(folder: Path, made: Mapping[str, Any]) -> dict[PartKey, dict[str, int]]:
+    """The parts that ``folder`` has whole, with the games that could not be played in each, by reason.
+
+    Raises `UsageError` where its games were made with something else.
+    """
+    return {(row["part"], tuple(row["deals"])): row["dropped"] for row in read_lines(folder / _LOG, made)}
+
+
 def play_match(
     policies: Mapping[Side, Policy],
     task: Task,
     config: Config,
     deals: Sequence[Deal],
     folder: Path,
-    made_with: Mapping[str, Any],
+    kept: Mapping[PartKey, Mapping[str, int]],
     on_games: Callable[[int, int], None],
 ) -> Match:
-    """Play all cells of these deals, and keep every game in ``folder``; what it holds already is not played again.
+    """Play all cells of these deals, and keep every game in ``folder``; its ``kept`` parts are not played again.
 
-    Raises `UsageError` where the folder's games were made with something else, and `SpyRLError` where they cannot be
-    written or no game can be played. ``on_games`` is told the deals done and all.
+    ``on_games`` is told the deals done and all. Raises `SpyRLError` where games cannot be written or none can be played.
     """
-    log = folder / "parts.jsonl"
-    kept = {(row["part"], tuple(row["deals"])): row["dropped"] for row in read_lines(log, made_with)}
     outcomes: dict[Cell, dict[int, Outcome]] = {cell: {} for cell in CELLS}
     reasons: Counter[str] = Counter()
     done = 0
@@ -162,17 +177,18 @@ def play_match(
         parts.setdefault(deal.game // AT_A_TIME, []).append(deal)
     for part, dealt in parts.items():
         key = (part, tuple(deal.game for deal in dealt))
-        if key not in kept:
-            dropped = _play_part(policies, task, config, dealt, folder, part)
-            kept[key] = dict(Counter(each.reason for each in dropped))
-            append_lines(log, [{"part": part, "deals": key[1], "dropped": kept[key]}])
+        dropped = kept.get(key)
+        if dropped is None:
+            failed = _play_part(policies, task, config, dealt, folder, part)
+            dropped = dict(Counter(each.reason for each in failed))
+            append_lines(folder / _LOG, [{"part": part, "deals": key[1], "dropped": dropped}])
         for cell in CELLS:
             outcomes[cell] |= {row["game"]: _outcome(row) for row in read_games(_path(folder, cell, part))}
-        reasons.update(kept[key])
+        reasons.update(dropped)
         done += len(dealt)
         on_games(done, len(deals))
     if not all(outcomes.values()):
-        raise SpyRLError(f"no game could be played ({', '.join(reasons) or 'for no reason told'}); see {log}")
+        raise SpyRLError(f"no game could be played ({', '.join(reasons) or 'for no reason told'}); see {folder / _LOG}")
     return Match(outcomes, reasons)
 
 
@@ -199,6 +215,13 @@ def _play_part(
         except OSError as error:
             raise SpyRLError(f"cannot write {path}: {error.strerror or error}; make room and try again") from error
     return dropped
+
+
+def _flat(data: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _path(folder: Path, cell: Cell, part: int) -> Path:
@@ -287,10 +310,8 @@ def _difference(match: Match, ours: Sequence[Cell], theirs: Sequence[Cell], sign
 
 
 def _points(difference: Interval) -> str:
-    mean = f"{100 * difference.mean:+.1f}"
-    if difference.low is None or difference.high is None:
-        return mean
-    return f"{mean} [{100 * difference.low:+.1f} to {100 * difference.high:+.1f}]"
+    half = difference.half
+    return f"{100 * difference.mean:+.1f}" + ("" if half is None else f" ±{100 * half:.1f}")
 
 
 def _ends(low: float | None, high: float | None) -> str:

@@ -43,13 +43,12 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.evaluation.commands.common import need, progress
     from spyrl.evaluation.models import Contestant, contestant
     from spyrl.evaluation.results import Evaluation, folder_for, report
-    from spyrl.evaluation.versus import Match, curve, deals_for, play_match, settings_for, sheets
+    from spyrl.evaluation.versus import Match, curve, deals_for, kept_parts, made_with, play_match, settings_for, sheets
     from spyrl.evaluation.versus_figure import draw_cells, draw_curve
     from spyrl.policy import Policy
     from spyrl.policy.opening import open_policy
     from spyrl.policy.quiet import quiet_libraries
     from spyrl.policy.settings import LoraSettings
-    from spyrl.settings import plain
     from spyrl.tasks import load_task
 
     need("scipy", "spyrl eval game")
@@ -68,15 +67,12 @@ def run(options: argparse.Namespace) -> int:
         return open_policy(replace(model, path=who.path, server=who.server, lora=LoraSettings()), say)
 
     to = folder_for(a, f"game-{b.name}", options.to)
-    made_with = {
-        "A": a.path,
-        "B": b.path,
-        "task": config.task,
-        "corpus": plain(config.corpus),
-        "game": plain(config.game),
-        "seed": options.seed,
-    }
     chosen: list[tuple[int, Path | None]] = [*stages] or [(0, None)]
+    folders = {iteration: to / path.name if path else to for iteration, path in chosen}
+    kept = {
+        iteration: kept_parts(folders[iteration], made_with(config, str(path or a.path), b.path))
+        for iteration, path in chosen
+    }
     matches: dict[int, Match] = {}
     with console.status("loading") as status:
         other = opened(b, status.update)
@@ -84,10 +80,10 @@ def run(options: argparse.Namespace) -> int:
         with console.status("loading") as status:
             own = open_checkpoint(path, model, status.update) if path else opened(a, status.update)
             deals, where = deals_for(config, task, (own, other), options.games)
-        folder = to / path.name if path else to
-        named = {**made_with, "A": str(path)} if path else made_with
         with progress(console, path.name if path else f"{a.name} and {b.name}") as on_games:
-            matches[iteration] = play_match({"A": own, "B": other}, task, config, deals, folder, named, on_games)
+            matches[iteration] = play_match(
+                {"A": own, "B": other}, task, config, deals, folders[iteration], kept[iteration], on_games
+            )
     last = list(matches.values())[-1]
     shown, scores = sheets(last, {"A": a.name, "B": b.name})
     notes = [
@@ -100,9 +96,8 @@ def run(options: argparse.Namespace) -> int:
     if stages:
         shown = (curve(matches), *shown)
         notes.append(f"The tables of cells are those of {stages[-1][1].name}.")
-    evaluation = Evaluation(
-        "game", f"{a.name} against {b.name} in the game", a.name, b.name, made_with, shown, scores, tuple(notes)
-    )
+    title, made = f"{a.name} against {b.name} in the game", made_with(config, a.path, b.path)
+    evaluation = Evaluation("game", title, a.name, b.name, made, shown, scores, tuple(notes))
     report(console, evaluation, to, _command(options))
     try:
         drawn = draw_cells(last, {"A": a.name, "B": b.name}, to) + (draw_curve(matches, b.name, to) if stages else [])
