@@ -41,18 +41,18 @@ class Batch:
 
 
 def add_iterations(parser: argparse.ArgumentParser) -> None:
-    """The argument that chooses among a run's iterations."""
-    parser.add_argument(
-        "--iterations", type=span, metavar="FROM-TO", help="only games of these iterations, from 0 (default: all)"
-    )
+    """The argument that chooses among a run's iterations; `span` reads it."""
+    parser.add_argument("--iterations", metavar="FROM-TO", help="only games of these iterations, from 0 (default: all)")
 
 
-def span(text: str) -> range:
-    """``FROM-TO``, both included, or one number, for argparse."""
+def span(text: str | None) -> range | None:
+    """``FROM-TO``, both included, or one number. Raises `UsageError` for anything else."""
+    if text is None:
+        return None
     match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
     if last < first:
-        raise argparse.ArgumentTypeError(f"should be FROM-TO, as 0-49, not {text!r}")
+        raise UsageError(f"--iterations should be FROM-TO, as in 0-49, not {text!r}")
     return range(first, last + 1)
 
 

@@ -166,7 +166,8 @@ def play_match(
 ) -> Match:
     """Play all cells of these deals, and keep every game in ``folder``; its ``kept`` parts are not played again.
 
-    ``on_games`` is told the deals done and all. Raises `SpyRLError` where games cannot be written or none can be played.
+    Raises `SpyRLError` where games cannot be written or none can be played. ``on_games`` is told the deals done, and
+    all.
     """
     outcomes: dict[Cell, dict[int, Outcome]] = {cell: {} for cell in CELLS}
     reasons: Counter[str] = Counter()

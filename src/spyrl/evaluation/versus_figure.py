@@ -33,6 +33,8 @@ def draw_cells(match: Match, names: Mapping[Side, str], folder: Path) -> list[st
 
 def draw_curve(matches: Mapping[int, Match], reference: str, folder: Path) -> list[str]:
     """Write ``curve.png`` and ``curve.svg``; returns their names. Raises `OSError` where they cannot be written."""
+    from matplotlib.ticker import MaxNLocator
+
     figure = _figure(6.4)
     axes = figure.add_subplot()
     iterations = list(matches)
@@ -49,6 +51,7 @@ def draw_curve(matches: Mapping[int, Match], reference: str, folder: Path) -> li
         if None not in (*lows, *highs):
             axes.fill_between(iterations, lows, highs, color=colour, alpha=0.12, linewidth=0)
     axes.axhline(0, color="#8a8a8a", linewidth=0.8)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="iterations", ylabel=f"points more than {reference}")
     return _saved(figure, axes, folder, "curve")
 

@@ -24,11 +24,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run's folder, or one with games of `spyrl eval game`")
     add_iterations(parser)
     parser.add_argument("--to", metavar="FOLDER", help="where the results go (default: evaluations/audit in the run)")
+    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    import shlex
     from pathlib import Path
 
     from rich.console import Console
@@ -36,19 +36,18 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.errors import SpyRLError
     from spyrl.evaluation.audit import audit
     from spyrl.evaluation.audit_figure import draw
-    from spyrl.evaluation.commands.common import need
-    from spyrl.evaluation.played import batches, game_files
+    from spyrl.evaluation.commands.common import command_line, need
+    from spyrl.evaluation.played import batches, game_files, span
     from spyrl.evaluation.results import Evaluation, report
 
     need("scipy", "spyrl audit")
     need("sklearn", "spyrl audit")
     folder = Path(options.run_folder).expanduser()
-    files = game_files(folder, options.iterations)
+    files = game_files(folder, span(options.iterations))
     console = Console(highlight=False)
     with console.status("reading the games"):
         found = audit(batches(files), folder.name)
     to = Path(options.to).expanduser() if options.to else folder / "evaluations" / "audit"
-    chosen = f" --iterations {options.iterations.start}-{options.iterations[-1]}" if options.iterations else ""
     evaluation = Evaluation(
         "audit",
         f"Audit of {folder.name}",
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         found.scores,
         NOTES,
     )
-    report(console, evaluation, to, f"spyrl audit {shlex.quote(options.run_folder)}{chosen}")
+    report(console, evaluation, to, command_line(options.parser, options))
     try:
         drawn = draw(found, to)
     except OSError as error:
