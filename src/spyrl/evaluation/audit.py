@@ -17,6 +17,7 @@ from spyrl.evaluation.played import Batch
 from spyrl.evaluation.results import Score
 from spyrl.evaluation.sheets import Sheet
 from spyrl.evaluation.shortcuts import (
+    MATERIAL,
     Guess,
     Share,
     explained,
@@ -156,8 +157,7 @@ def _verdict(games: Games, guesses: Mapping[str, Guess], name: str) -> tuple[str
         overall = f"No shortcut was found: the look of outputs finds the spy in {guessed}."
         sentence = f"No: their look finds the spy in {guessed}."
     else:
-        strongest = max(FEATURES, key=lambda each: guesses[each].accuracy)
-        how = _how(games, strongest)
+        how = _how(games, _strongest(guesses))
         if at_chance:
             overall = f"A shortcut lies open that detectors do not use: {how}."
         elif share.value is None or share.value >= MOSTLY:
@@ -210,6 +210,13 @@ def _explained(games: Games, best: Guess, found: Interval, share: Share, told: b
             f"civilians ({indifferent:.0%} if voters do not go by it)."
         )
     return Finding(question, told and share.value >= PARTLY, " ".join(parts))
+
+
+def _strongest(guesses: Mapping[str, Guess]) -> str:
+    """The feature that tells most; of those that tell about as much, the one that says most to a person."""
+    most = max(guesses[name].accuracy for name in FEATURES)
+    order = sorted(FEATURES, key=lambda name: name not in ("mask", "words", "copied"))
+    return next(name for name in order if guesses[name].accuracy >= most - MATERIAL)
 
 
 def _how(games: Games, feature: str) -> str:
