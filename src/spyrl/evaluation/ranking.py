@@ -119,7 +119,7 @@ def _chosen(completions: Sequence[Completion], orders: Sequence[tuple[int, ...]]
     for completion, order in zip(completions, orders, strict=True):
         for player, probability in zip(order, completion.probabilities, strict=True):
             quality[player - 1] += math.log(max(probability, 1e-30)) / len(orders)
-    return quality
+    return [round(each, 5) for each in quality]  # what lies below depends on what was batched together
 
 
 def _listed(completions: Sequence[Completion], orders: Sequence[tuple[int, ...]], players: int) -> list[float] | None:

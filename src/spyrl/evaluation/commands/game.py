@@ -111,9 +111,10 @@ def _command(options: argparse.Namespace) -> str:
     """What makes these results, as it would be typed."""
     import shlex
 
-    words = ["spyrl", "eval", "game", options.model, "--versus", options.versus, "--games", str(options.games)]
+    words = ["spyrl", "eval", "game", options.model, *options.words, "--versus", options.versus]
+    words += ["--games", str(options.games)]
     words += ["--checkpoints"] if options.checkpoints else []
     words += ["--server", options.server] if options.server else []
     words += ["--versus-server", options.versus_server] if options.versus_server else []
     words += ["--seed", str(options.seed)] if options.seed else []
-    return shlex.join([*words, *options.words])
+    return shlex.join(words)
