@@ -213,10 +213,12 @@ def _explained(games: Games, best: Guess, found: Interval, share: Share, told: b
 
 
 def _strongest(guesses: Mapping[str, Guess]) -> str:
-    """The feature that tells most; of those that tell about as much, the one that says most to a person."""
-    most = max(guesses[name].accuracy for name in FEATURES)
-    order = sorted(FEATURES, key=lambda name: name not in ("mask", "words", "copied"))
-    return next(name for name in order if guesses[name].accuracy >= most - MATERIAL)
+    """The feature that tells most, or one that tells about as much and says more to a person."""
+    best = max(FEATURES, key=lambda name: guesses[name].accuracy)
+    close = (
+        name for name in ("mask", "words", "copied") if guesses[name].accuracy >= guesses[best].accuracy - MATERIAL
+    )
+    return next(close, best)
 
 
 def _how(games: Games, feature: str) -> str:
