@@ -1,14 +1,18 @@
-"""Means over seeds with their 95 % t intervals, and paired t tests."""
+"""Means with their 95 % intervals, paired t tests, and what benchmarks with several samples a question need."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spyrl.errors import UsageError
+from spyrl.game import named_seed
 
 Direction = Literal["above", "below", "undecided"]
 
@@ -72,6 +76,56 @@ def paired(values: Sequence[float], others: Sequence[float]) -> Paired:
     freedom = difference.count - 1
     error = half / float(t.ppf(0.975, freedom))
     return Paired(difference, 2 * float(t.sf(abs(difference.mean) / error, freedom)))
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Standard error of the mean; ``None`` for a single value."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
+
+
+def share(values: Sequence[float]) -> Interval:
+    """Mean of values in [0, 1], one a question, with a 95 % interval that stays in [0, 1] and is never empty.
+
+    A value is the share of a question's samples that are right, so the interval is clustered by question (Miller
+    2024, arXiv 2411.00640). It is Wilson's score interval (1927) at the effective number of draws p(1 - p)/SE², as
+    Korn and Graubard (1998) do for clustered samples; where the values do not vary, that is the number of questions.
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    mean = min(math.fsum(values) / count, 1.0)
+    error = standard_error(values)
+    if error is None:
+        return Interval(mean, None, None, count)
+    draws = mean * (1 - mean) / error**2 if error > 1e-12 else float(count)
+    z = float(t.ppf(0.975, count - 1))
+    centre = (mean + z**2 / (2 * draws)) / (1 + z**2 / draws)
+    half = z * math.sqrt(mean * (1 - mean) / draws + z**2 / (4 * draws**2)) / (1 + z**2 / draws)
+    return Interval(mean, max(min(centre - half, mean), 0.0), min(max(centre + half, mean), 1.0), count)
+
+
+def bootstrapped(
+    statistic: Callable[[NDArray[np.intp]], float], clusters: int, *names: int | str, draws: int = 2000
+) -> tuple[float | None, float | None]:
+    """The 95 % percentile interval of a statistic when clusters (games, prompts) are drawn with replacement.
+
+    ``statistic`` is given the drawn clusters' numbers in 0..clusters-1. It may answer NaN, and is left out then; there
+    is no interval where it does so in more than one of twenty draws, or where there are fewer than two clusters.
+    ``names`` name the generator.
+    """
+    if clusters < 2:
+        return None, None
+    draw = np.random.default_rng(named_seed("bootstrap", *names))
+    found = np.array([statistic(draw.integers(clusters, size=clusters)) for _ in range(draws)])
+    known = found[~np.isnan(found)]
+    if len(known) < 0.95 * draws:
+        return None, None
+    low, high = np.quantile(known, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def check_installed() -> None:

@@ -19,6 +19,7 @@ from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
 from spyrl.settings import plain
 from spyrl.tasks import load_task
+from spyrl.training.alarms import alarms
 from spyrl.training.checkpoint import checkpoint_bytes, load_checkpoint, newest_checkpoint, save_checkpoint
 from spyrl.training.iteration import Setup, Watcher, run_iteration
 from spyrl.training.learner import make_learner
@@ -113,7 +114,7 @@ def _train(setup: Setup, preset: str, resume: bool) -> Result:
             state, metrics = run_iteration(setup, state)
             watcher.iteration({"iteration": state.iteration - 1, **metrics})
             first = first or metrics
-            for warning in silence_warnings(first, metrics, warned):
+            for warning in (*silence_warnings(first, metrics, warned), *alarms(first, metrics, warned)):
                 watcher.say(warning)
             for tracker in trackers:
                 tracker.log(metrics, state.iteration - 1)
