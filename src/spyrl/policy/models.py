@@ -60,9 +60,18 @@ def load_model(
 
     A model to be trained keeps float32 weights (bfloat16 loses updates of the published size) and computes in
     ``settings.dtype`` by autocast; with LoRA, or when not ``trainable``, the weights themselves are in that type.
+    A folder of LoRA adapters is loaded over the model that it names; ``folder`` is then that model's.
     Raises `UsageError` for a model that is not there, cannot be read or has no chat template.
     """
     folder = resolve(settings.path, say)
+    adapters = folder if _holds_adapters(folder) else None
+    if adapters:
+        if trainable:
+            raise UsageError(
+                f"model {settings.path!r} is LoRA adapters, which cannot be trained on here; merge them into their "
+                "model first: spyrl export RUN --to FOLDER --merge"
+            )
+        folder = resolve(_base_of(adapters), say)
     tokenizer = _read(AutoTokenizer, folder, settings.path)
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
@@ -88,6 +97,8 @@ def load_model(
         )
     if trainable and settings.lora.rank:
         model = with_adapters(model, settings.lora, seed)
+    if adapters:
+        model = _with_trained_adapters(model, adapters)
     return LoadedModel(model.to(device), tokenizer, folder, settings.path, device, dtype)
 
 
@@ -110,6 +121,30 @@ def with_adapters(model: Any, lora: LoraSettings, seed: int) -> Any:
             return peft.get_peft_model(model, settings)
         except ValueError as error:
             raise UsageError(f"model.lora.targets: {error}") from None
+
+
+def _holds_adapters(folder: Path) -> bool:
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
+def _base_of(adapters: Path) -> str:
+    """The model that adapters belong to."""
+    try:
+        named = json.loads((adapters / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{adapters / 'adapter_config.json'} names no base model: {first_line(error)}") from None
+    return str(named)
+
+
+def _with_trained_adapters(model: Any, adapters: Path) -> Any:
+    try:
+        import peft
+    except ImportError:
+        raise UsageError(f"{adapters} holds LoRA adapters, which need PEFT: pip install 'spyrl[lora]'") from None
+    try:
+        return peft.PeftModel.from_pretrained(model, adapters)
+    except Exception as error:  # as with models, loaders raise what they like
+        raise UsageError(f"the adapters in {adapters} cannot be loaded: {textwrap.shorten(str(error), 300)}") from error
 
 
 def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> None:
@@ -196,7 +231,7 @@ def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
         return embedded_model(say)
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        if not (folder / "config.json").is_file() and not _holds_adapters(folder):
             raise UsageError(f"model folder {folder} has no config.json; point model.path at a Hugging Face folder")
         return folder
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
