@@ -105,14 +105,14 @@ def training_figure(metrics: Sequence[Mapping[str, Any]], levels: Mapping[str, f
     with rc_context({"svg.hashsalt": "spyrl"}):  # else its ids are drawn anew each time
         figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
         axes = figure.add_subplot()
-        mark = {"marker": "o", "markersize": 3.5} if len(metrics) <= 30 else {}
+        mark: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(metrics) <= 30 else {}
         for label, key, style in (
             ("games whose spy was found", "detection/plurality", {"linewidth": 1.0, "alpha": 0.45}),
             ("the gate's moving average", "gate/accuracy", {"linewidth": 2.2}),
             ("ballots that name the spy", "detection/accuracy", {"linewidth": 1.2, "linestyle": "--"}),
         ):
             if points := _live(metrics, key):
-                axes.plot(*zip(*points, strict=True), label=label, color=_DETECTION, clip_on=False, **mark, **style)
+                axes.plot(*zip(*points, strict=True), label=label, color=_DETECTION, clip_on=False, **{**mark, **style})
         end = metrics[-1]["iteration"] + 1
         for label, level in levels.items():
             axes.axhline(level, color="#666666", linewidth=0.8, linestyle=(0, (4, 3)))

