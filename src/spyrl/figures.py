@@ -113,12 +113,11 @@ def training_figure(metrics: Sequence[Mapping[str, Any]], levels: Mapping[str, f
         ):
             if points := _live(metrics, key):
                 axes.plot(*zip(*points, strict=True), label=label, color=_DETECTION, clip_on=False, **{**mark, **style})
-        end = metrics[-1]["iteration"] + 1
-        for label, level in levels.items():
+        for level in levels.values():
             axes.axhline(level, color="#666666", linewidth=0.8, linestyle=(0, (4, 3)))
-            axes.annotate(
-                label, (end, level), (-3, 2), textcoords="offset points", ha="right", fontsize=8, color="#666666"
-            )
+        right = axes.secondary_yaxis("right")
+        right.set_yticks([*levels.values()], [*levels], fontsize=8)
+        right.spines["right"].set_visible(False)
         axes.set_title("Detection in training's own games", loc="left", fontsize=9)
         _finish(figure, axes, metrics, "share")
         for path in paths:

@@ -201,7 +201,7 @@ def _levels(config: Config) -> dict[str, float]:
     levels = {"chance": 1 / config.game.players}
     if config.training.stages == "alternate":
         gate = config.game.gate
-        levels |= {"from here to performing": gate.accuracy, "from here to detection": 1 - gate.error}
+        levels |= {"performing above": gate.accuracy, "detection below": 1 - gate.error}
     return levels
 
 
