@@ -16,6 +16,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import spyrl
 from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from spyrl.config import Config
@@ -197,7 +198,7 @@ def _train(options: argparse.Namespace) -> int:
     from spyrl.figures import curve_figure, has_curve
     from spyrl.training.train import train
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     first = run.read_metrics()
     console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
@@ -229,7 +230,7 @@ def _play(options: argparse.Namespace) -> int:
     from spyrl.play import play_one
     from spyrl.tasks import load_task
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     with console.status("loading") as status:
         task = load_task(config.task)
@@ -250,7 +251,7 @@ def _warm_start(options: argparse.Namespace) -> int:
     from spyrl.ledger.warm_start import warm_start
     from spyrl.policy.models import BUNDLED, resolve
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     name = f"ledger-{options.seed}"
     folder = Path(options.to or name)
@@ -332,16 +333,3 @@ def _options(options: argparse.Namespace) -> int:
         for line in textwrap.wrap(description, 76):
             print(f"    {line}")
     return 0
-
-
-def _quiet_libraries() -> None:
-    """Keep other libraries' progress bars and advice off the display."""
-    import warnings
-
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-    from transformers.utils import logging
-
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|peft")
-    disable_progress_bars()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

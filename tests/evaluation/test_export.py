@@ -479,7 +479,7 @@ def test_without_a_network_it_says_what_it_would_upload(
     for path in folder.glob("[!.]*"):
         assert re.search(rf"^  {re.escape(path.name)} +\d+(\.\d)? k?B$", said.out, re.MULTILINE)
     assert re.search(r"uploading these 11 files \(\d+\.\d kB\) to me/my-ledger", said.out)
-    assert "nothing was uploaded: " in said.err
+    assert "nothing was uploaded, the Hub cannot be used: " in said.err
     assert f"hf upload me/my-ledger {folder}" in said.err
     assert (folder / "model.safetensors").is_file()
 

@@ -22,7 +22,7 @@ from spyrl.settings import plain
 def test_the_embedded_model_is_known_by_its_hub_id() -> None:
     base = base_of("smollm2")
     assert (base.name, base.hub_id) == ("HuggingFaceTB/SmolLM2-135M-Instruct",) * 2
-    assert base.license == {"license": "apache-2.0"}
+    assert (base.license, base.language) == ({"license": "apache-2.0"}, ["en"])
 
 
 def test_a_hub_model_of_which_nothing_is_known() -> None:

@@ -57,14 +57,16 @@ def finished_run(path: Path) -> FinishedRun:
     if not there or len(metrics) < config.training.iterations:
         raise UsageError(_unfinished(run, config, len(metrics), bool(there)))
     written = (run.model / there[0]).stat().st_mtime
-    results = sorted(run.evaluations.glob("*/results.json"))
+    results = sorted(run.evaluations.rglob("results.json"))
     return FinishedRun(
         folder=run,
         config=config,
         preset=preset,
         metrics=metrics,
         evaluations=evaluations_of(run.evaluations),
-        older=[each.parent.name for each in results if each.stat().st_mtime < written],
+        older=[
+            each.parent.relative_to(run.evaluations).as_posix() for each in results if each.stat().st_mtime < written
+        ],
     )
 
 
@@ -233,11 +235,13 @@ def push(files: list[Path], folder: Path, repo: str, *, private: bool) -> str:
     import huggingface_hub
 
     api = huggingface_hub.HfApi()
-    hint = f"{folder} is whole and stays; once that is mended: hf upload {repo} {folder}"
+    hint = (
+        f"The folder {folder} is whole; to upload it later: hf upload {repo} {folder}{' --private' if private else ''}"
+    )
     try:
         made = api.create_repo(repo, private=private, exist_ok=True)
         if private and not api.model_info(made.repo_id).private:
-            raise SpyRLError(f"nothing was uploaded: {made.repo_id} exists and is public; choose another name. {hint}")
+            raise SpyRLError(f"nothing was uploaded: {made.repo_id} exists and is public; choose another --push")
         api.upload_folder(
             repo_id=made.repo_id,
             folder_path=folder,
@@ -248,5 +252,5 @@ def push(files: list[Path], folder: Path, repo: str, *, private: bool) -> str:
     except SpyRLError:
         raise
     except Exception as error:  # no network, no login, no permission: the library's errors are of many kinds
-        raise SpyRLError(f"nothing was uploaded: {first_line(error)}. {hint}") from error
+        raise SpyRLError(f"nothing was uploaded, the Hub cannot be used: {first_line(error)}. {hint}") from error
     return str(made)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 
 from spyrl.config import Config, load_config, preset_names
 from spyrl.corpus import hub_data_set
@@ -50,9 +50,12 @@ def base_of(path: str, hub_id: str | None = None, license: str | None = None) ->
     local = folder.is_dir() or path.startswith((".", "/", "~"))
     bundled = path.startswith(BUNDLED_PREFIX)
     known = hub_id or (None if local or bundled else path)
-    data = (_card(folder / "README.md") if local else {}) or (_card(known) if known else {})
-    if bundled or known == EMBEDDED_HUB_ID:
-        data = {"license": "apache-2.0", **data}  # this package's, and SmolLM2's
+    if bundled:
+        data = {"license": "apache-2.0"}  # as this package
+    elif known == EMBEDDED_HUB_ID:
+        data = {"license": "apache-2.0", "language": "en"}  # its card on the Hub
+    else:
+        data = (_local_card(folder) if local else {}) or (_hub_card(known) if known else {})
     terms = {key: data[key] for key in ("license", "license_name", "license_link") if data.get(key)}
     language = data.get("language")
     return Base(
@@ -63,12 +66,21 @@ def base_of(path: str, hub_id: str | None = None, license: str | None = None) ->
     )
 
 
-def _card(source: str | Path) -> dict[str, Any]:
+def _local_card(folder: Path) -> dict[str, Any]:
+    """The metadata of a model's card; nothing where there is none that can be read."""
     try:
-        data: dict[str, Any] = ModelCard.load(source, ignore_metadata_errors=True).data.to_dict()
-    except Exception:  # no card, no network, or metadata that is none: then nothing is known
+        data: dict[str, Any] = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
+    except Exception:  # no file, or metadata that is no YAML
         return {}
     return data
+
+
+def _hub_card(repo: str) -> dict[str, Any]:
+    try:
+        card = HfApi().model_info(repo, timeout=10).card_data
+    except Exception:  # no network, no such model, no access: the library's errors are of many kinds
+        return {}
+    return dict(card.to_dict()) if card else {}  # type: ignore[no-untyped-call]
 
 
 def data_sets(config: Config) -> list[str]:

@@ -37,7 +37,9 @@ def run(options: argparse.Namespace) -> int:
 
     from spyrl.evaluation.exporting import check_target, export, finished_run, push
     from spyrl.evaluation.origin import base_of
+    from spyrl.policy.quiet import quiet_libraries
 
+    quiet_libraries()
     target = Path(options.to).expanduser()
     source = finished_run(Path(options.name).expanduser())
     replaced = check_target(target)
