@@ -28,6 +28,7 @@ from spyrl.cli import main
 from spyrl.config import config_of, load_config
 from spyrl.evaluation.results import Evaluation, Score, report
 from spyrl.evaluation.sheets import Sheet
+from spyrl.policy import models
 from spyrl.policy.models import resolve, side_files
 from spyrl.runs.folder import RunFolder
 from spyrl.settings import plain
@@ -410,17 +411,24 @@ def test_the_run_itself_is_not_written_over(trained: Path, capsys: pytest.Captur
     assert "is not empty and is no earlier export" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", [(exporting, "training_figure"), (models, "side_files")])
 def test_a_full_disk_leaves_the_earlier_export(
-    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    adapted: Path,
+    where: tuple[Any, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = exported(trained, tmp_path / "x")
+    folder = exported(adapted, tmp_path / "x")
 
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(exporting, "training_figure", full)
-    assert main(["export", str(trained), "--to", str(folder)]) == 1
-    assert "No space left on device; make room" in capsys.readouterr().err
+    monkeypatch.setattr(*where, full)
+    assert main(["export", str(adapted), "--to", str(folder), "--merge"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device; make room" in said
+    assert "--resume" not in said
     assert (folder / "README.md").is_file()
     assert list(tmp_path.iterdir()) == [folder]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jinja2
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import spyrl
@@ -78,7 +79,7 @@ def model_card(published: Published) -> ModelCard:
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
-    text = importlib.resources.files("spyrl.evaluation").joinpath("model_card.md").read_text(encoding="utf-8")
+    text = importlib.resources.files("spyrl.evaluation").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
     config, game = published.config, published.game
     changed = changed_settings(config, published.preset)
     body = environment.from_string(text).render(
@@ -336,12 +337,10 @@ def _versions(versions: Mapping[str, Any]) -> str:
     return f"Versions: {', '.join(f'{name} {_escaped(str(number))}' for name, number in versions.items())}."
 
 
-def settings_text(published: Published) -> str:
+def settings_text(config: Config) -> str:
     """The content of `SETTINGS_FILE`: what ``spyrl train`` takes."""
-    import yaml
-
     first = "# Every setting of the run, without the folders of the machine it ran on; spyrl train takes it.\n"
-    return first + str(yaml.safe_dump(public_settings(published.config), sort_keys=False, allow_unicode=True))
+    return first + str(yaml.safe_dump(public_settings(config), sort_keys=False, allow_unicode=True))
 
 
 def _code(text: str) -> str:

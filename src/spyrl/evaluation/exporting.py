@@ -156,7 +156,8 @@ def _merge(run: FinishedRun, target: Path, say: Callable[[str], None]) -> None:
     model = run.folder.model
     loaded = load_model(ModelSettings(str(model), device="cpu", dtype="float32"), trainable=False, say=say)
     say("merging")
-    save_model(replace(loaded, model=loaded.model.merge_and_unload()), target)
+    merged = replace(loaded, model=loaded.model.merge_and_unload())
+    save_model(merged, target, then="run the command again")
 
 
 def _name_base(folder: Path, base: Base) -> str:
@@ -194,7 +195,7 @@ def _describe(run: FinishedRun, folder: Path, name: str, base: Base, loads_base:
         vector=_FIGURES[1] if detected else None,
         curve=_CURVE if measured else None,
     )
-    (folder / SETTINGS_FILE).write_text(settings_text(published), encoding="utf-8")
+    (folder / SETTINGS_FILE).write_text(settings_text(config), encoding="utf-8")
     model_card(published).save(folder / _CARD)
 
 

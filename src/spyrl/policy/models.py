@@ -147,11 +147,12 @@ def _with_trained_adapters(model: Any, adapters: Path) -> Any:
         raise UsageError(f"the adapters in {adapters} cannot be loaded: {textwrap.shorten(str(error), 300)}") from error
 
 
-def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> None:
+def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False, then: str = "go on with --resume") -> None:
     """Write the model as a plain Hugging Face folder; tokenizer files are the base's, byte for byte.
 
     Weights are stored in the type that the base model's config names. LoRA adapters are written as adapters, or with
-    ``merge`` into the weights. The folder appears whole or not at all.
+    ``merge`` into the weights. The folder appears whole or not at all. Raises `SpyRLError` where it cannot be written,
+    which tells the user what to do ``then``, when there is room.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     try:
@@ -160,9 +161,7 @@ def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> Non
         partial.rename(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise SpyRLError(
-            f"cannot write the model to {folder}: {first_line(error)}; make room and go on with --resume"
-        ) from error
+        raise SpyRLError(f"cannot write the model to {folder}: {first_line(error)}; make room and {then}") from error
 
 
 def _write_model(loaded: LoadedModel, folder: Path, merge: bool) -> None:
