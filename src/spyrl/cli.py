@@ -161,7 +161,7 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     from spyrl.config import Config, config_of, default_preset, file_layer
     from spyrl.runs.folder import find_run
     from spyrl.runs.settings import RunSettings
-    from spyrl.settings import build, check_keys, merged, plain, read_overrides
+    from spyrl.settings import build, check_keys, flat, merged, plain, read_overrides
 
     changes = read_overrides(words)
     check_keys(Config, changes, "command line")
@@ -171,7 +171,7 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     run = find_run(named.name, named.folder, source)
     saved, preset = run.read_config()
     config = config_of(merged(saved, changes), "settings")
-    before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
+    before, after = flat(plain(config_of(saved, str(run.config_path)))), flat(plain(config))
     for key in {**after, **before}:
         was, wanted = before.get(key), after.get(key)
         if was != wanted and (key == "run.seed" or not key.startswith(_CHANGEABLE)):
@@ -180,14 +180,6 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
                 "leave the setting out, or start another run"
             )
     return config, run, preset
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys of a nested mapping."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from spyrl.config import Config
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.game import named_seed
 from spyrl.play import corpus_for, document_budget, hold_out
+from spyrl.policy.hardware import hardware
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model, save_model
 from spyrl.policy.opening import open_other, open_policy
@@ -85,7 +86,7 @@ def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resu
     if not resume:
         run.create()
         try:
-            run.write_config(plain(config), preset)
+            run.write_config(plain(config), preset, hardware(setup.learner.loaded.device))
         except SpyRLError:
             run.path.rmdir()  # so that the name is free again
             raise
@@ -99,7 +100,7 @@ def _train(setup: Setup, preset: str, resume: bool) -> Result:
     checkpoint = newest_checkpoint(run.checkpoints) if resume else None
     state = load_checkpoint(checkpoint, setup.learner) if checkpoint else State()
     if resume:
-        run.write_config(plain(config), preset)
+        run.write_config(plain(config), preset, hardware(setup.learner.loaded.device))
         run.forget_from(state.iteration)
         watcher.say(f"going on from iteration {state.iteration}")
     settings = config.run
