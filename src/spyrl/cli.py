@@ -16,6 +16,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import spyrl
 from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from spyrl.config import Config
@@ -43,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spyrl: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("spyrl: interrupted; a run goes on from its newest checkpoint with --resume", file=sys.stderr)
+        kept = options.run.__module__.startswith("spyrl.evaluation")
+        how = "the same command goes on" if kept else "a run goes on from its newest checkpoint with --resume"
+        print(f"spyrl: interrupted; {how}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # nobody reads on, as in ``spyrl options | head``; what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,7 +121,9 @@ def _add_commands(parsers: Any, names: Sequence[str]) -> None:
     for name in names:
         module = import_module(f"spyrl.evaluation.commands.{name}")
         what = (module.__doc__ or "").splitlines()[0].rstrip(".")
-        parser = parsers.add_parser(name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__)
+        parser = parsers.add_parser(
+            name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__
+        )
         module.add(parser)
         parser.set_defaults(run=module.run)
 
@@ -203,7 +208,7 @@ def _train(options: argparse.Namespace) -> int:
     from spyrl.figures import curve_figure, has_curve
     from spyrl.training.train import train
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     first = run.read_metrics()
     console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
@@ -235,7 +240,7 @@ def _play(options: argparse.Namespace) -> int:
     from spyrl.play import play_one
     from spyrl.tasks import load_task
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     with console.status("loading") as status:
         task = load_task(config.task)
@@ -256,7 +261,7 @@ def _warm_start(options: argparse.Namespace) -> int:
     from spyrl.ledger.warm_start import warm_start
     from spyrl.policy.models import BUNDLED, resolve
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     name = f"ledger-{options.seed}"
     folder = Path(options.to or name)
@@ -338,16 +343,3 @@ def _options(options: argparse.Namespace) -> int:
         for line in textwrap.wrap(description, 76):
             print(f"    {line}")
     return 0
-
-
-def _quiet_libraries() -> None:
-    """Keep other libraries' progress bars and advice off the display."""
-    import warnings
-
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-    from transformers.utils import logging
-
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|peft")
-    disable_progress_bars()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -66,6 +66,7 @@ _MINUTES = re.compile(r"(?<=\d)\s*(?:\^\s*\{?\s*((?:\\prime\s*)+)\}?|''?)$")
 _INTEGER = r"\d{1,3}(?:[, ]\d{3})+(?![\d])|\d+"
 _DECIMAL = rf"(?:(?:{_INTEGER})(?:\.\d*)?|\.\d+)"
 _TEN = r"(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,4})\s*\}|([-+]?\d{1,4}))"
+_NO_GROUPS = _TEN.replace("([", "(?:[")
 _PLAIN = re.compile(rf"({_DECIMAL})(?:\s*{_TEN}|[eE]([-+]?\d{{1,4}}))?")
 _POWER_OF_TEN = re.compile(r"10\s*\^\s*(?:\{\s*([-+]?\d{1,4})\s*\}|([-+]?\d))")
 _QUOTIENT = re.compile(rf"(?:(\d+)\s*(?:\\?\s|(?=\\frac)))?\s*(?:({_DECIMAL})\s*/\s*({_DECIMAL}))")
@@ -73,12 +74,12 @@ _FRACTION = re.compile(
     rf"(?:(\d+)\s*)?\\frac\s*(?:\{{\s*([-+]?{_DECIMAL})\s*\}}|(\d))\s*(?:\{{\s*([-+]?{_DECIMAL})\s*\}}|(\d))"
 )
 _WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
-).split()
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _NUMBER_FIRST = re.compile(
-    rf"\s*([-+]?\s*(?:\\frac\s*\{{[^{{}}]*\}}\s*\{{[^{{}}]*\}}|{_DECIMAL}(?:\s*/\s*\d+|\s*{_TEN.replace('([', '(?:[')})?))(.*)",
+    rf"\s*([-+]?\s*(?:\\frac\s*\{{[^{{}}]*\}}\s*\{{[^{{}}]*\}}|{_DECIMAL}(?:\s*/\s*\d+|\s*{_NO_GROUPS})?))(.*)",
     re.DOTALL,
 )
 _BARE_UNIT = re.compile(r"[A-Za-zµμÅ%¢€£][A-Za-zµμÅ/ .\-]*(?:\^\{?-?\d\}?)?(?:\s*[/ ]\s*[A-Za-z]+(?:\^\{?-?\d\}?)?)*")
@@ -215,7 +216,7 @@ def _split_unit(text: str, *, bare: int) -> tuple[str, str]:
         return text[: match.start()].strip() or text, f"°{match[1]}"
     if match := _MINUTES.search(text):
         return text[: match.start()], "arc"
-    if text.endswith("%") or text.endswith("\\percent"):
+    if text.endswith(("%", "\\percent")):
         return text.removesuffix("%").removesuffix("\\percent").strip(), "%"
     match = _UNIT_AT_END.search(text)
     if match and match.start() > 0:
@@ -228,7 +229,8 @@ def _split_unit(text: str, *, bare: int) -> tuple[str, str]:
         if scale.lower().rstrip("s") in _SCALES:
             number, rest = f"{number} {scale}", after.strip()
         if rest and _BARE_UNIT.fullmatch(rest) and not _NO_UNIT.search(rest):
-            if read_unit(rest) is not None and len(rest) >= bare or bare == 1 and re.search(r"[A-Za-z]{3}", rest):
+            known = read_unit(rest) is not None and len(rest) >= bare
+            if known or (bare == 1 and re.search(r"[A-Za-z]{3}", rest)):
                 return number, rest
         elif not rest:
             return number, ""
@@ -253,9 +255,7 @@ def _verified(truth: str, answer: str, number: Number | None) -> bool | None:
             )
             for text in (truth, answer)
         ]
-        found = bool(
-            verify(*parsed, allow_set_relation_comp=True, timeout_seconds=seconds, raise_on_error=True)
-        )
+        found = bool(verify(*parsed, allow_set_relation_comp=True, timeout_seconds=seconds, raise_on_error=True))
         if found and number is not None and 0 < abs(number.value) < 1:  # six decimals say little of a small number
             return all(_has_size(each[0], float(number.value)) for each in parsed if each)
         return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from spyrl.errors import UsageError
-from spyrl.policy import Policy
+from spyrl.policy import Completion, Policy, Request
+from spyrl.policy.models import pick_device, resolve
 from spyrl.policy.opening import open_policy
+from spyrl.policy.quiet import quiet_libraries
 from spyrl.policy.settings import ModelSettings
 from spyrl.runs.folder import RunFolder
 
@@ -46,4 +49,43 @@ def open_contestant(
     say: Callable[[str], None] = lambda text: None,
 ) -> Policy:
     """The contestant, ready to answer. Raises `UsageError` where it is not there or cannot be read."""
+    if not who.server:
+        quiet_libraries()
     return open_policy(ModelSettings(path=who.path, server=who.server, device=device, batch_tokens=batch_tokens), say)
+
+
+class LazyPolicy:
+    """A policy that is opened when it is first asked: where all its answers are kept, no model is loaded."""
+
+    def __init__(self, name: str, opened: Callable[[], Policy]) -> None:
+        """``name`` is the one that the policy has once ``opened``."""
+        self.name = name
+        self._open = opened
+
+    @cached_property
+    def _policy(self) -> Policy:
+        return self._open()
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """See `Policy.generate`; also raises what opening does."""
+        return self._policy.generate(requests)
+
+    def count_tokens(self, text: str) -> int:
+        """See `Policy.count_tokens`."""
+        return self._policy.count_tokens(text)
+
+    def prompt_tokens(self, request: Request) -> int:
+        """See `Policy.prompt_tokens`."""
+        return self._policy.prompt_tokens(request)
+
+
+def checked_contestant(who: Contestant, *, device: str = "auto", batch_tokens: int = 32768) -> Policy:
+    """The contestant, seen to be there, and loaded when it is first asked.
+
+    Raises `UsageError` where it is not there, and `SpyRLError` where its server does not answer.
+    """
+    if who.server:
+        return open_contestant(who)
+    pick_device(device)
+    resolve(who.path)
+    return LazyPolicy(who.path, lambda: open_contestant(who, device=device, batch_tokens=batch_tokens))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens", type=positive, default=32768, metavar="N", help="tokens generated side by side"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="names all random draws (default 0)")
+
+
+def command_line(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
+    """The command that these options come from, without those that are at their defaults."""
+    words = parser.prog.split()
+    for action in parser._actions:
+        value = getattr(options, action.dest, None)
+        if isinstance(action, argparse._HelpAction) or value == action.default:
+            continue
+        if not action.option_strings:
+            words.append(str(value))
+        elif isinstance(value, bool):
+            words.append(action.option_strings[0 if value else -1])
+        else:
+            words += [action.option_strings[0], str(value)]
+    return shlex.join(words)
 
 
 def positive(text: str) -> int:
