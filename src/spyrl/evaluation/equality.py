@@ -7,6 +7,7 @@ by ``math-verify``: https://github.com/huggingface/Math-Verify. It gives up afte
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import unicodedata
@@ -242,6 +243,7 @@ def _verified(truth: str, answer: str, number: Number | None) -> bool | None:
     from math_verify import LatexExtractionConfig, parse, verify
     from math_verify.errors import TimeoutException
 
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of every timeout
     seconds = SECONDS if threading.current_thread() is threading.main_thread() else None
     whole = LatexExtractionConfig()  # by default it drops units at the end, and with them the t of (1/m)t
     whole = replace(whole, normalization_config=replace(whole.normalization_config, units=False))
