@@ -93,11 +93,19 @@ def items_of(benchmark: Benchmark, source: str | None, limit: int | None, seed: 
 
     Raises `UsageError` for what cannot be read: a missing file, a row without a question or an answer.
     """
-    rows = (
-        rows_of(benchmark.hub, subset=benchmark.subset, split=benchmark.split, limit=limit)
-        if source is None
-        else rows_of(source, limit=limit)
-    )
+    try:
+        rows = rows_of(
+            source or benchmark.hub,
+            subset=None if source else benchmark.subset,
+            split="test" if source else benchmark.split,
+            limit=limit,
+        )
+    except UsageError as error:
+        if source is None:
+            raise UsageError(
+                f"{str(error).rstrip('.')}; or give the rows of {benchmark.title} with --data FILE"
+            ) from None
+        raise
     return [item_of(row, f"{benchmark.name}-{number:05d}", seed) for number, row in enumerate(rows, 1)]
 
 
