@@ -23,7 +23,7 @@ METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _TITLES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 _LATIN = re.compile(r"[a-z0-9]+")
-_OTHER = re.compile(r"[^\W\d_a-zà-ɏ]+")
+_OTHER = re.compile(r"[^\W\d_\x00-\u036f\u1e00-\u1eff]+")  # letters that are not Latin
 
 
 class Tokens:
