@@ -80,18 +80,21 @@ _WORDS = (
 )
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _NUMBER_FIRST = re.compile(
-    rf"\s*([-+]?\s*(?:\\frac\s*\{{[^{{}}]*\}}\s*\{{[^{{}}]*\}}|{_DECIMAL}(?:\s*/\s*\d+|\s*{_NO_GROUPS})?))(.*)",
+    rf"\s*([-+]?\s*(?:\d+\s+\d+\s*/\s*\d+|(?:\d+\s*)?\\frac\s*\{{[^{{}}]*\}}\s*\{{[^{{}}]*\}}|{_DECIMAL}(?:\s*/\s*\d+|\s*{_NO_GROUPS})?))(.*)",
     re.DOTALL,
 )
 _BARE_UNIT = re.compile(r"[A-Za-zµμÅ%¢€£][A-Za-zµμÅ/ .\-]*(?:\^\{?-?\d\}?)?(?:\s*[/ ]\s*[A-Za-z]+(?:\^\{?-?\d\}?)?)*")
 _NO_UNIT = re.compile(r"\b(?:or|and|to|not|if|times|plus|minus|pi|sqrt|infinity)\b")
 _EXPONENT = re.compile(r"(?<![A-Za-z\\_^{\d.])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w.])")
 _BASE = re.compile(r"_\{?(?:\\text\{)?\s*(\w+)\s*\}?\}?$")
+_IN_WORDS = re.compile(r"(?<=[\w}])\s*\([A-Za-z][A-Za-z ,'\-]{2,}\)$")
 _ASIDE = re.compile(r"^(?:\\approx|approximately|about|exactly|roughly|or|is|are|of|=|:|~)\s*", re.IGNORECASE)
 _SAID_FIRST = re.compile(r"^\\(?:text|mathrm|mbox)\s*\{[^{}\d]*\}(?=\s*[-+\d\\])")
 _ASSIGNED = re.compile(r"^\s*\\?[A-Za-z][\w\\{}' ]{0,40}?(?:\([\w, ]*\))?\s*(?:=|\\approx)\s*([^=,;<>]+?)\s*$")
 _FILLER = re.compile(r"^(?:(?:the|a|an|it|is|are|was|answer|option|choice)\s+)+")
-_PREDICATE = re.compile(r"\s(?:is|are|was|has|have|had|does|did)\b(?!.*\bnot\b)")
+_PREDICATE = re.compile(r"\s(?:is|are|was|has|have|had|does|did|because|since)\b(?!.*\bnot\b)")
+_LETTER = re.compile(r"\(?([A-Z])\)?")
+_LETTER_FIRST = re.compile(r"(?:[Oo]ption |[Cc]hoice )?\(?([A-Z])\)?(?:[.:,)]|\s|$)")
 
 
 @dataclass(frozen=True)
@@ -123,9 +126,16 @@ def same(truth: str, answer: str) -> bool | None:
     if phrase := _phrase(truth):
         said = _words(answer)
         return said == phrase or (said.startswith(phrase) and bool(_PREDICATE.match(said[len(phrase) :])))
+    if letter := _LETTER.fullmatch(_WRAPPED.sub(r"\1", truth)):  # of an option, its text may follow
+        first = _LETTER_FIRST.match(_WRAPPED.sub(r"\1", answer))
+        return first is not None and first[1] == letter[1]
+    if r"\approx" in answer and r"\approx" not in truth:  # an exact value and a rounded one
+        found = [same(truth, part) for part in answer.split(r"\approx", 1) if part.strip()]
+        return True if True in found else None if None in found else False
     true_base, base = _BASE.search(truth), _BASE.search(answer)
     if true_base and base and true_base[1] != base[1]:
         return False
+    answer = _IN_WORDS.sub("", answer)
     if "=" not in truth and (assigned := _ASSIGNED.match(answer)):
         answer = assigned[1]
     return _same_measures(truth, answer)
@@ -146,7 +156,7 @@ def tidy(text: str) -> str:
     text = re.sub(r"(?<=\d),\\!(?=\d{3})", ",", text)
     text = _SPACES.sub(" ", _LAYOUT.sub("", text))
     text = re.sub(r"(?<=[\w)}])\*\*(?=[\w({-])", "^", text).replace("**", "").strip("`_* \n\t")
-    text = re.sub(r"\\?\$", "", text)
+    text = re.sub(r"\\?\$|\\(?:pounds|euro)\b|[€£¥](?=\s*\d)", "", text)
     return re.sub(r"\s+", " ", text).strip().rstrip(".,;:").strip()
 
 
