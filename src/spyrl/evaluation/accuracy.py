@@ -182,7 +182,7 @@ def _difference(title: str, found: Paired, questions: str) -> tuple[str, ...]:
         title,
         f"{change.count:,}",
         f"{100 * change.mean:+.1f}",
-        _ends(change, "+.1f"),
+        _ends(change, "+.1f") if found.p is not None else "–",  # without spread there is nothing to go by
         p_value(found.p),
         questions,
     )

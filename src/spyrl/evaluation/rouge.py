@@ -146,7 +146,7 @@ def _differences(names: Sequence[str], found: Sequence[Sequence[Overlap | None]]
                 _TITLES[metric],
                 f"{change.count:,}",
                 f"{100 * change.mean:+.2f}",
-                _ends(change, "+.2f"),
+                _ends(change, "+.2f") if both.p is not None else "–",
                 p_value(both.p),
             )
         )
