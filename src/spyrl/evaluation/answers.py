@@ -13,7 +13,7 @@ from spyrl.errors import SpyRLError, UsageError
 from spyrl.game import named_seed
 from spyrl.policy import Completion, Message, Policy, Request, Sampling
 
-_AT_A_TIME = 32  # questions a call: what a kill can cost
+_AT_A_TIME = 16  # questions a call: what a kill can cost
 
 
 @dataclass(frozen=True)

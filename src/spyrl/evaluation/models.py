@@ -41,6 +41,12 @@ def contestant(named: str, server: str | None = None) -> Contestant:
     return Contestant(run.path.name, str(run.model), run=run)
 
 
+def labels(sides: Sequence[Contestant]) -> list[str]:
+    """What the contestants are called in tables: the last part of their names, where that tells them apart."""
+    short = [Path(who.name).name for who in sides]
+    return short if len(set(short)) == len(sides) else [who.name for who in sides]
+
+
 def open_contestant(
     who: Contestant,
     *,
@@ -66,6 +72,11 @@ class LazyPolicy:
     def _policy(self) -> Policy:
         return self._open()
 
+    @property
+    def context(self) -> int | None:
+        """See `context_of`."""
+        return context_of(self._policy)
+
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """See `Policy.generate`; also raises what opening does."""
         return self._policy.generate(requests)
@@ -89,3 +100,9 @@ def checked_contestant(who: Contestant, *, device: str = "auto", batch_tokens: i
     pick_device(device)
     resolve(who.path)
     return LazyPolicy(who.path, lambda: open_contestant(who, device=device, batch_tokens=batch_tokens))
+
+
+def context_of(policy: Policy) -> int | None:
+    """The most tokens that prompt and answer may have together; ``None`` where the policy does not tell."""
+    length: int | None = getattr(policy, "context", None)
+    return length

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -79,6 +79,14 @@ def report(console: Console, evaluation: Evaluation, folder: Path, command: str)
     except OSError as error:
         raise SpyRLError(f"cannot write the results to {folder}: {error.strerror or error}") from error
     console.out(f"\n{folder}: results.json, results.md, results.csv")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write what an evaluation found row by row, as JSON lines. Raises `SpyRLError` where it cannot be written."""
+    try:
+        write_atomically(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    except OSError as error:
+        raise SpyRLError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def read_evaluation(folder: Path) -> Evaluation:

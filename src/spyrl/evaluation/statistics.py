@@ -128,6 +128,54 @@ def bootstrapped(
     return float(low), float(high)
 
 
+def average(parts: Sequence[Interval]) -> Interval:
+    """The unweighted mean of independent means, with the interval that theirs give (MOVER, Zou and Donner 2008).
+
+    ``count`` is the sum of theirs; where one has no interval, there is none.
+    """
+    mean = math.fsum(part.mean for part in parts) / len(parts)
+    count = sum(part.count for part in parts)
+    below = [part.mean - part.low for part in parts if part.low is not None]
+    above = [part.high - part.mean for part in parts if part.high is not None]
+    if len(below) < len(parts) or len(above) < len(parts):
+        return Interval(mean, None, None, count)
+    return Interval(mean, mean - math.hypot(*below) / len(parts), mean + math.hypot(*above) / len(parts), count)
+
+
+def average_paired(parts: Sequence[Sequence[float]]) -> Paired:
+    """The unweighted mean over benchmarks of their mean differences, a difference a question.
+
+    Its standard error is √(Σ SE²)/B, its t test has Welch and Satterthwaite's degrees of freedom. Without spread there
+    is no p; where a benchmark has a single question, no interval either.
+    """
+    from scipy.stats import t
+
+    means = [math.fsum(part) / len(part) for part in parts]
+    errors = [standard_error(part) for part in parts]
+    mean, count = math.fsum(means) / len(parts), sum(map(len, parts))
+    known = [error for error in errors if error is not None]
+    if len(known) < len(parts):
+        return Paired(Interval(mean, None, None, count), None)
+    variance = math.fsum(error**2 for error in known)
+    if variance < 1e-24:
+        return Paired(Interval(mean, mean, mean, count), None)
+    freedom = variance**2 / math.fsum(error**4 / (len(part) - 1) for error, part in zip(known, parts, strict=True))
+    error = math.sqrt(variance) / len(parts)
+    half = float(t.ppf(0.975, freedom)) * error
+    return Paired(Interval(mean, mean - half, mean + half, count), 2 * float(t.sf(abs(mean) / error, freedom)))
+
+
+def pass_at_k(samples: int, right: int, k: int) -> float:
+    """The probability that one of ``k`` samples is right, unbiased from ``right`` of ``samples`` (at least ``k``).
+
+    1 - C(n - c, k)/C(n, k): Chen et al. 2021 (arXiv 2107.03374), Eq. 1.
+
+    >>> pass_at_k(4, 1, 2)
+    0.5
+    """
+    return 1 - math.comb(samples - right, k) / math.comb(samples, k)
+
+
 def check_installed() -> None:
     """Raise `UsageError` where the package that this needs is not installed."""
     if find_spec("scipy") is None:
