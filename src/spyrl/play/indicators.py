@@ -70,7 +70,7 @@ class Look:
 
     ``surface`` are the numbers that `SURFACE` names: words, characters and lines that are not empty; Markdown marks
     (headings, list items, quotes, fences, bold, code) a line; shares of the visible characters that are punctuation or
-    symbols (those that stand alone are words), digits, capitals; and how many characters stand in runs of three or more of the mask. ``words`` are in
+    symbols, digits, capitals; and how many characters stand in runs of three or more of the mask. ``words`` are in
     lower case and without punctuation, unless it stands alone; in scripts without spaces they are single characters.
     """
 
@@ -97,9 +97,7 @@ def shown(row: Mapping[str, Any]) -> Shown:
 def look(text: str, mask: str | None = None) -> Look:
     """Look at a text; ``mask`` is the character whose echo is counted."""
     words = _words(text.lower())
-    each = _kinds()[_codes(text)]
-    kinds = np.bincount(each, minlength=6)
-    starts, ends = _alone(each)  # words of their own, such as the question mark for something that is not known
+    kinds = np.bincount(_kinds()[_codes(text)], minlength=6)
     lines = [line for line in text.splitlines() if line.strip()]
     marked = sum(1 for line in lines if _LIST_OR_HEADING.match(line)) + text.count("**") + text.count("`")
     seen = max(len(text) - int(kinds[_SPACE]), 1)
@@ -108,7 +106,7 @@ def look(text: str, mask: str | None = None) -> Look:
         len(text),
         len(lines),
         marked / max(len(lines), 1),
-        (kinds[_MARK] - (ends - starts).sum()) / seen,
+        kinds[_MARK] / seen,
         kinds[_DIGIT] / seen,
         kinds[_CAPITAL] / seen,
         _echoed(text, mask),
