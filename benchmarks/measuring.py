@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from spyrl.errors import SpyRLError
+
 Row = dict[str, str | int | float]
 
 
@@ -45,6 +47,17 @@ def in_turn(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) ->
     return times
 
 
+def matrix_speed(rows: int = 1024) -> float:
+    """FLOP/s of this machine in float32 multiplications of the update's shapes: the fastest of many."""
+    inputs, weights = torch.randn(rows, 576), torch.randn(1536, 576)
+    best = float("inf")
+    for _ in range(50):
+        begun = time.perf_counter()
+        torch.nn.functional.linear(inputs, weights)
+        best = min(best, time.perf_counter() - begun)
+    return 2 * rows * 576 * 1536 / best
+
+
 def speedup(ours: list[float], theirs: list[float]) -> dict[str, float]:
     """Median seconds of both, the median of the pairs' ratios, and the smallest and largest ratio."""
     ratios = [slow / fast for fast, slow in zip(ours, theirs, strict=True)]
@@ -59,22 +72,35 @@ def speedup(ours: list[float], theirs: list[float]) -> dict[str, float]:
 
 def peak_above(prepare: Callable[..., Callable[[], Any]], *arguments: Any) -> float:
     """MB by which a fresh process's peak memory rises above what it holds when ``prepare(*arguments)`` has returned."""
+    return float(apart(_peak, prepare, arguments))
+
+
+def apart(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What ``work(*arguments)`` returns in a process of its own, whose memory goes back when it ends."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_send_peak, args=(sending, prepare, arguments))
+    process = context.Process(target=_send, args=(sending, work, arguments))
     process.start()
     sending.close()
-    found = float(receiving.recv())
-    process.join()
-    return found
+    try:
+        return receiving.recv()
+    except EOFError:
+        process.join()
+        raise SpyRLError(f"a measuring process died (exit code {process.exitcode}): out of memory?") from None
+    finally:
+        process.join()
 
 
-def _send_peak(sending: Any, prepare: Callable[..., Callable[[], Any]], arguments: tuple[Any, ...]) -> None:
+def _send(sending: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    sending.send(work(*arguments))
+
+
+def _peak(prepare: Callable[..., Callable[[], Any]], arguments: tuple[Any, ...]) -> float:
     work = prepare(*arguments)
     gc.collect()
     before = _resident()
     work()
-    sending.send(max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before, 0.0))
+    return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before, 0.0)
 
 
 def _resident() -> float:

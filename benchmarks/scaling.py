@@ -7,17 +7,15 @@ takes twice as long). A model of SmolLM2-135M's shape with few layers and random
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import Row
+from benchmarks.measuring import Row, apart
 from benchmarks.playing import model_folder, play, setup
 
 SIZES = {
@@ -45,7 +43,8 @@ def run(options: argparse.Namespace) -> list[Row]:
             for size in SIZES[what]:
                 if options.most and size > options.most:
                     continue
-                seconds, memory = _apart(str(Path(scratch) / f"{what}-{size}"), model, {what: size}, options.repeats)
+                folder = str(Path(scratch) / f"{what}-{size}")
+                seconds, memory = apart(_measure, folder, model, {what: size}, options.repeats)
                 found.append({"varied": what, "size": size, "seconds": seconds, "peak_mb": memory})
             sizes, times = ([float(row[key]) for row in found] for key in ("size", "seconds"))
             exponent = float(np.polyfit(np.log(sizes), np.log(times), 1)[0]) if len(found) > 1 else float("nan")
@@ -53,18 +52,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _apart(folder: str, model: str, sizes: dict[str, int], repeats: int) -> tuple[float, float]:
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(sending, folder, model, sizes, repeats))
-    process.start()
-    sending.close()
-    seconds, memory = receiving.recv()
-    process.join()
-    return seconds, memory
-
-
-def _measure(sending: Any, folder: str, model: str, sizes: dict[str, int], repeats: int) -> None:
+def _measure(folder: str, model: str, sizes: dict[str, int], repeats: int) -> tuple[float, float]:
     chosen = {"games": 4, "players": 5, "detectors": 8, "words": 100} | sizes
     words = [
         "training.stages=performing",
@@ -83,4 +71,4 @@ def _measure(sending: Any, folder: str, model: str, sizes: dict[str, int], repea
         begun = time.perf_counter()
         play(made)
         spent.append(time.perf_counter() - begun)
-    sending.send((statistics.median(spent), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3))
+    return statistics.median(spent), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -9,6 +9,7 @@ tokens than the tree has.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from benchmarks.measuring import Row, in_turn, peak_above, speedup
+from benchmarks.measuring import Row, apart, in_turn, matrix_speed, peak_above, speedup
 from benchmarks.trl_loss import trl_update
 from spyrl.policy.attention import NAME
 from spyrl.training.scoring import batches, score
@@ -42,21 +43,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> list[Row]:
     """Measure all stages and prompt lengths."""
     rows: list[Row] = []
+    speed = matrix_speed()
     for length in options.prompts:
         for stage in options.stages:
             trajectories = STAGES[stage](length)
             ours = None if options.no_memory else peak_above(_prepared, options.layers, trajectories, "packed")
             for against in options.against:
                 row: Row = {"stage": stage, "prompt_tokens": length, "against": against}
-                model = smollm2(options.layers)
-                packed, theirs = (_work(model, trajectories, how) for how in ("packed", against))
-                row |= speedup(*in_turn(packed, theirs, options.repeats))
-                del model, packed, theirs
+                row |= speedup(*apart(_times, options.layers, trajectories, against, options.repeats))
                 if ours is not None:
                     other = peak_above(_prepared, options.layers, trajectories, against)
                     row |= {"memory_mb": ours, "against_mb": other, "memory_ratio": ours / other}
                 computed = sum(batch.ids.numel() for batch in batches(trajectories, 10**9, CPU))
-                rows.append(row | {"computed_over_distinct": computed / distinct_tokens(trajectories)})
+                row["computed_over_distinct"] = computed / distinct_tokens(trajectories)
+                row["of_bound"] = flops(trajectories, options.layers) / speed / float(row["seconds"])
+                rows.append(row)
     return rows
 
 
@@ -105,8 +106,37 @@ def performing(prompt: int, players: int = 5, written: int = 150) -> list[Trajec
 
 def distinct_tokens(trajectories: Sequence[Trajectory]) -> int:
     """Tokens that any way to compute this must read: each distinct beginning's last one."""
-    inputs = [each.prompt_ids + each.token_ids[:-1] for each in trajectories]
-    return len({hash(row[: at + 1]) for row in inputs for at in range(len(row))})
+    return len(_distinct(trajectories))
+
+
+def _distinct(trajectories: Sequence[Trajectory]) -> dict[bytes, int]:
+    """The depths of all distinct beginnings, by a digest of each."""
+    found: dict[bytes, int] = {}
+    for each in trajectories:
+        digest = hashlib.sha256()
+        for depth, token in enumerate(each.prompt_ids + each.token_ids[:-1], 1):
+            digest.update(token.to_bytes(4, "big"))
+            found[digest.digest()] = depth
+    return found
+
+
+def flops(trajectories: Sequence[Trajectory], layers: int) -> float:
+    """FLOPs of a forward and backward pass over the distinct tokens alone: no way to compute the update needs fewer.
+
+    Three times those of the forward pass: two a weight and token, the vocabulary's for scored tokens only, and four a
+    layer, channel and token attended to.
+    """
+    depths = _distinct(trajectories).values()
+    weights = layers * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
+    scored = sum(len(each.token_ids) for each in trajectories)
+    return 3 * (2 * weights * len(depths) + 2 * 576 * VOCABULARY * scored + 4 * layers * 576 * sum(depths))
+
+
+def _times(
+    layers: int, trajectories: Sequence[Trajectory], against: str, repeats: int
+) -> tuple[list[float], list[float]]:
+    model = smollm2(layers)
+    return in_turn(_work(model, trajectories, "packed"), _work(model, trajectories, against), repeats)
 
 
 def _prepared(layers: int, trajectories: Sequence[Trajectory], how: str) -> Callable[[], None]:

@@ -240,15 +240,17 @@ def draw(logits: Tensor, uniform: Tensor, samplings: Sequence[Sampling]) -> tupl
     """
     temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
     logprobs = torch.log_softmax(logits.float() / temperature[:, None], -1)
-    greedy = torch.tensor([s.temperature == 0 for s in samplings], device=logits.device)
-    tokens = logprobs.argmax(-1)
-    if not bool(greedy.all()):
+    greedy = [sampling.temperature == 0 for sampling in samplings]
+    tokens = torch.zeros(len(samplings), dtype=torch.long, device=logits.device)
+    if any(greedy):
+        tokens = logprobs.argmax(-1)
+    if not all(greedy):
         probabilities = logprobs.exp()
         if any(s.top_p < 1 for s in samplings):
             top_p = torch.tensor([s.top_p for s in samplings], device=logits.device)
             probabilities = _nucleus(probabilities, top_p)
         drawn = _inverted(probabilities, uniform)
-        tokens = torch.where(greedy, tokens, drawn)
+        tokens = torch.where(torch.tensor(greedy, device=logits.device), tokens, drawn)
     return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
 
 
@@ -260,7 +262,7 @@ def _inverted(probabilities: Tensor, uniform: Tensor) -> Tensor:
     rows, size = probabilities.shape
     chunks = -(-size // _CHUNK)
     parts = torch.nn.functional.pad(probabilities, (0, chunks * _CHUNK - size)).view(rows, chunks, _CHUNK)
-    sums = parts.sum(-1, dtype=torch.float64).cumsum(-1)
+    sums = parts.sum(-1).double().cumsum(-1)
     target = uniform.double()[:, None] * sums[:, -1:]
     chunk = _first_above(sums, target)
     before = torch.where(chunk > 0, sums.gather(-1, (chunk - 1).clamp(min=0)), 0.0)
