@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "ledger": {"errors", "config", "game", "policy", "tasks", "corpus", "play"},
     "figures": set(),
     "display": {"config", "game", "play", "runs", "figures"},
-    "evaluation": {"errors", "settings", "config", "runs", "figures"},
+    "evaluation": {"errors", "settings", "config", "game", "policy", "tasks", "corpus", "runs", "play", "figures"},
+    "ablation": {"errors", "settings", "config", "runs", "figures", "evaluation"},
     "cli": {
         "errors",
         "settings",
@@ -53,6 +54,7 @@ MAY_IMPORT = {
         "figures",
         "display",
         "evaluation",
+        "ablation",
     },
 }
 

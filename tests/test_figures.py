@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from spyrl.figures import curve_figure, has_curve, plot, series
+from spyrl.figures import curve_figure, has_curve, plot, series, training_figure
 
 RUN: list[dict[str, Any]] = [
     {"iteration": 0, "stage": "detection", "detection/accuracy": 0.25, "start/quality/greedy": 0.5},
@@ -88,3 +88,19 @@ def test_stages_are_shaded_apart(tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
         curve_figure(RUN, tmp_path / "nowhere" / "curve.png")
+
+
+@pytest.mark.parametrize(
+    "lines", [RUN[:1], RUN, [{**line, "gate/accuracy": 0.4, "detection/plurality": 0.5} for line in RUN]]
+)
+def test_the_picture_of_a_runs_own_games(tmp_path: Path, lines: list[dict[str, Any]]) -> None:
+    paths = [tmp_path / "training.png", tmp_path / "training.svg"]
+    training_figure(lines, {"chance": 0.2}, paths)
+    picture = imread(paths[0])
+    assert picture.shape[:2] == (630, 1050)
+    assert picture[250, 150, 0] > picture[250, 150, 2]  # detection, on orange
+    if len(lines) > 1:
+        assert picture[250, 700, 2] > picture[250, 700, 0]  # performing, on blue
+    drawn = paths[1].read_bytes()
+    training_figure(lines, {"chance": 0.2}, paths)
+    assert paths[1].read_bytes() == drawn

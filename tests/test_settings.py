@@ -14,7 +14,7 @@ from spyrl.config import Config
 from spyrl.errors import UsageError
 from spyrl.game import RewardSettings
 from spyrl.game.settings import GameSettings
-from spyrl.settings import build, check_keys, merged, nearest, options, plain, read_overrides, read_yaml
+from spyrl.settings import build, check_keys, flat, merged, nearest, options, plain, read_overrides, read_yaml
 
 OPTIONS = list(options(Config))
 KEYS = [key for key, _, _ in OPTIONS]
@@ -243,6 +243,11 @@ def test_a_learning_rate_is_a_number_however_it_is_written(text: str) -> None:
 
 
 # Layers and round trips.
+
+
+def test_a_flat_mapping_has_dotted_keys() -> None:
+    nested = {"a": 1, "b": {"c": {"d": [1, {"e": 2}]}, "f": None}, "g": {}}
+    assert flat(nested) == {"a": 1, "b.c.d": [1, {"e": 2}], "b.f": None}
 
 
 def test_later_layers_win_and_groups_are_merged() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Waiting threads must not spin: generation on shared cores slows down tenfold. Read when torch starts.
@@ -15,10 +16,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import spyrl
 from spyrl.errors import SpyRLError, UsageError
+from spyrl.policy.quiet import quiet_libraries
 
 if TYPE_CHECKING:
     from spyrl.config import Config
     from spyrl.runs.folder import RunFolder
+
+EVALUATIONS: tuple[str, ...] = ("ab", "writingbench", "rouge", "math", "game", "alignment")
+"""The commands after ``spyrl eval``."""
+MORE_COMMANDS: tuple[str, ...] = ("audit", "export")
 
 _SETTINGS = "settings as key=value, for example training.iterations=10 (all of them: spyrl options)"
 
@@ -38,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spyrl: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("spyrl: interrupted; a run goes on from its newest checkpoint with --resume", file=sys.stderr)
+        kept = options.run.__module__.startswith("spyrl.evaluation")
+        how = "the same command goes on" if kept else "a run goes on from its newest checkpoint with --resume"
+        print(f"spyrl: interrupted; {how}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # nobody reads on, as in ``spyrl options | head``; what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,6 +99,11 @@ def _parser() -> argparse.ArgumentParser:
     ablate.add_argument("--list", action="store_true", help="list the variants and what they change; run nothing")
     ablate.set_defaults(run=_ablate)
 
+    what = "evaluate a trained model: against its base, on benchmarks, in the game"
+    evaluate = commands.add_parser("eval", help=what, description=what.capitalize() + ".")
+    _add_commands(evaluate.add_subparsers(metavar="WHAT", required=True), EVALUATIONS)
+    _add_commands(commands, MORE_COMMANDS)
+
     what = "list the recipes, or print one with the source of every number"
     presets = commands.add_parser("presets", help=what, description=what.capitalize() + ".")
     presets.add_argument("name", nargs="?", metavar="PRESET")
@@ -101,6 +114,18 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only settings that begin so")
     options.set_defaults(run=_options)
     return parser
+
+
+def _add_commands(parsers: Any, names: Sequence[str]) -> None:
+    """Commands that have a file of their own: its first line says what they do."""
+    for name in names:
+        module = import_module(f"spyrl.evaluation.commands.{name}")
+        what = (module.__doc__ or "").splitlines()[0].rstrip(".")
+        parser = parsers.add_parser(
+            name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__
+        )
+        module.add(parser)
+        parser.set_defaults(run=module.run)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +161,7 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     from spyrl.config import Config, config_of, default_preset, file_layer
     from spyrl.runs.folder import find_run
     from spyrl.runs.settings import RunSettings
-    from spyrl.settings import build, check_keys, merged, plain, read_overrides
+    from spyrl.settings import build, check_keys, flat, merged, plain, read_overrides
 
     changes = read_overrides(words)
     check_keys(Config, changes, "command line")
@@ -146,7 +171,7 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     run = find_run(named.name, named.folder, source)
     saved, preset = run.read_config()
     config = config_of(merged(saved, changes), "settings")
-    before, after = _flat(plain(config_of(saved, str(run.config_path)))), _flat(plain(config))
+    before, after = flat(plain(config_of(saved, str(run.config_path)))), flat(plain(config))
     for key in {**after, **before}:
         was, wanted = before.get(key), after.get(key)
         if was != wanted and (key == "run.seed" or not key.startswith(_CHANGEABLE)):
@@ -155,14 +180,6 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
                 "leave the setting out, or start another run"
             )
     return config, run, preset
-
-
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys of a nested mapping."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -183,7 +200,7 @@ def _train(options: argparse.Namespace) -> int:
     from spyrl.figures import curve_figure, has_curve
     from spyrl.training.train import train
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     first = run.read_metrics()
     console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
@@ -215,7 +232,7 @@ def _play(options: argparse.Namespace) -> int:
     from spyrl.play import play_one
     from spyrl.tasks import load_task
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     with console.status("loading") as status:
         task = load_task(config.task)
@@ -236,7 +253,7 @@ def _warm_start(options: argparse.Namespace) -> int:
     from spyrl.ledger.warm_start import warm_start
     from spyrl.policy.models import BUNDLED, resolve
 
-    _quiet_libraries()
+    quiet_libraries()
     console = Console()
     name = f"ledger-{options.seed}"
     folder = Path(options.to or name)
@@ -265,12 +282,12 @@ def _warm_start(options: argparse.Namespace) -> int:
 def _ablate(options: argparse.Namespace) -> int:
     from rich.console import Console
 
+    from spyrl.ablation import running as ablating
+    from spyrl.ablation.report import report
+    from spyrl.ablation.tables import show_variants
+    from spyrl.ablation.variants import chosen
     from spyrl.config import DEFAULT_PRESET, load_config
-    from spyrl.evaluation import ablation as ablating
-    from spyrl.evaluation.report import report
     from spyrl.evaluation.statistics import check_installed
-    from spyrl.evaluation.tables import show_variants
-    from spyrl.evaluation.variants import chosen
 
     source, words = _split(options.words)
     preset, variants, jobs = source or DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()
@@ -318,16 +335,3 @@ def _options(options: argparse.Namespace) -> int:
         for line in textwrap.wrap(description, 76):
             print(f"    {line}")
     return 0
-
-
-def _quiet_libraries() -> None:
-    """Keep other libraries' progress bars and advice off the display."""
-    import warnings
-
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-    from transformers.utils import logging
-
-    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|peft")
-    disable_progress_bars()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -119,7 +119,7 @@ def config_of(data: Mapping[str, Any], where: str) -> Config:
         problem = f"{model.path} knows the words of task ledger only; set model.path to a language model"
     elif model.path.startswith(LEDGER_MODELS) and config.game.players > MOST_PLAYERS:
         problem = f"{model.path} can name {MOST_PLAYERS} players; lower game.players={config.game.players}"
-    elif config.training.evaluation.every and not _has_splits(config):
+    elif config.training.evaluation.every and not has_splits(config):
         problem = "training.evaluation needs documents of its own: set training.evaluation.path, or its every to 0"
     elif config.game.min_tokens and (model.server or (model.performer and model.performer.server)):
         problem = "game.min_tokens needs the model in this process; a server cannot be asked for it"
@@ -133,7 +133,7 @@ def as_yaml(config: Config) -> str:
     return str(yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True))
 
 
-def _has_splits(config: Config) -> bool:
+def has_splits(config: Config) -> bool:
     """Whether held-out documents can come from the corpus; where it has no splits, they would be training's own."""
     if config.training.evaluation.path:
         return True

@@ -60,16 +60,9 @@ def curve_figure(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
     figure = Figure(figsize=(7, 4.6), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    for stage, group in groupby(metrics, key=lambda line: str(line["stage"])):
-        iterations = [int(line["iteration"]) for line in group]
-        axes.axvspan(iterations[0], iterations[-1] + 1, color=_SHADES[stage], linewidth=0)
-        axes.axvline(iterations[0], color="#9a9a9a", linewidth=0.8, linestyle=":")
-    accuracies = [(line["iteration"], line.get("detection/accuracy")) for line in metrics]
-    live = [(iteration, accuracy) for iteration, accuracy in accuracies if accuracy is not None]
     sampled: dict[str, Any] = {
         "color": _PERFORMING,
         "marker": "o",
@@ -85,14 +78,66 @@ def curve_figure(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
             series(metrics, "frozen/detection"),
             {"color": _DETECTION, "marker": "s"},
         ),
-        ("ballots right, training's games", live, {"color": _DETECTION, "linewidth": 0.8, "alpha": 0.8}),
+        (
+            "ballots right, training's games",
+            _live(metrics, "detection/accuracy"),
+            {"color": _DETECTION, "linewidth": 0.8, "alpha": 0.8},
+        ),
     ):
         if points:
             axes.plot(
                 *zip(*points, strict=True), label=label, clip_on=False, **{"linewidth": 2.0, "markersize": 4.5, **style}
             )
     axes.set_title("On unseen documents, never trained on", loc="left", fontsize=9)
-    axes.set(xlim=(0, metrics[-1]["iteration"] + 1), ylim=(0, 1.03), xlabel="iterations", ylabel="share, or quality")
+    _finish(figure, axes, metrics, "share, or quality")
+    figure.savefig(path)
+
+
+def training_figure(metrics: Sequence[Mapping[str, Any]], levels: Mapping[str, float], paths: Sequence[Path]) -> None:
+    """Draw how well a run's own games were detected over the stages that were trained, to each path (.png, .svg).
+
+    ``levels`` are shares to compare with, such as chance. Raises `OSError` where it cannot be written.
+    """
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.hashsalt": "spyrl"}):  # else its ids are drawn anew each time
+        figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
+        axes = figure.add_subplot()
+        mark: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(metrics) <= 30 else {}
+        for label, key, style in (
+            ("games whose spy was found", "detection/plurality", {"linewidth": 1.0, "alpha": 0.45}),
+            ("the gate's moving average", "gate/accuracy", {"linewidth": 2.2}),
+            ("ballots that name the spy", "detection/accuracy", {"linewidth": 1.2, "linestyle": "--"}),
+        ):
+            if points := _live(metrics, key):
+                axes.plot(*zip(*points, strict=True), label=label, color=_DETECTION, clip_on=False, **{**mark, **style})
+        for level in levels.values():
+            axes.axhline(level, color="#666666", linewidth=0.8, linestyle=(0, (4, 3)))
+        right = axes.secondary_yaxis("right")
+        right.set_yticks([*levels.values()], [*levels], fontsize=8)
+        right.spines["right"].set_visible(False)
+        axes.set_title("Detection in training's own games", loc="left", fontsize=9)
+        _finish(figure, axes, metrics, "share")
+        for path in paths:
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _live(metrics: Sequence[Mapping[str, Any]], key: str) -> Points:
+    """A metric of training's own games, at the iteration (from 0) whose games they are."""
+    return [(line["iteration"], line[key]) for line in metrics if line.get(key) is not None]
+
+
+def _finish(figure: Any, axes: Any, metrics: Sequence[Mapping[str, Any]], unit: str) -> None:
+    """Shade the stages that were trained; axes over all iterations and shares; a legend of lines and stages."""
+    from matplotlib.patches import Patch
+
+    for stage, group in groupby(metrics, key=lambda line: str(line["stage"])):
+        iterations = [int(line["iteration"]) for line in group]
+        axes.axvspan(iterations[0], iterations[-1] + 1, color=_SHADES[stage], linewidth=0)
+        axes.axvline(iterations[0], color="#9a9a9a", linewidth=0.8, linestyle=":")
+    axes.set(xlim=(0, metrics[-1]["iteration"] + 1), ylim=(0, 1.03), xlabel="iterations", ylabel=unit)
     axes.grid(axis="y", color="#00000018", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     handles, _ = axes.get_legend_handles_labels()
@@ -101,4 +146,3 @@ def curve_figure(metrics: Sequence[Mapping[str, Any]], path: Path) -> None:
         Patch(facecolor=_SHADES[stage], edgecolor="#bbbbbb", label=f"{stage} trained") for stage in sorted(stages)
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.savefig(path)

@@ -68,6 +68,14 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested mapping by dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
 def read_overrides(words: Sequence[str]) -> dict[str, Any]:
     """Read ``key=value`` words into a nested mapping; values are YAML scalars, lists or mappings."""
     result: dict[str, Any] = {}

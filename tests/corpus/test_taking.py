@@ -40,6 +40,19 @@ def corpus_of(rows: Blocks, *, seed: int = 0, max_tokens: int = 50, **settings: 
 TEXTS = st.lists(st.sampled_from(["", "one", "a text of five words", "two words"]), max_size=12).map(
     lambda texts: [*texts, "one that is long enough"]
 )
+
+
+@given(TEXTS, st.integers(1, 6), st.booleans(), st.integers(0, 3))
+def test_one_epoch_is_what_taking_gives_before_it_comes_again(
+    texts: list[str], block: int, shuffle: bool, seed: int
+) -> None:
+    corpus = corpus_of(Blocks(texts, block), shuffle=shuffle, seed=seed)
+    epoch = list(corpus.one_epoch())
+    taken, cursor = corpus.take(Cursor(), len(epoch))
+    assert (taken, cursor.epoch) == (epoch, 0)
+    assert corpus.take(cursor, 1)[1].epoch == 1
+
+
 CURSORS = st.builds(Cursor, st.integers(0, 3), st.integers(0, 5), st.integers(0, 15))
 
 

@@ -20,7 +20,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from spyrl.errors import SpyRLError, UsageError
-from spyrl.policy import Request, models
+from spyrl.policy import Request, Sampling, models
+from spyrl.policy.hardware import hardware
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import embedded_model, load_model, resolve, save_model, side_files
 from spyrl.policy.settings import LoraSettings, ModelSettings
@@ -188,6 +189,56 @@ def test_merged_adapters_give_the_same_logits(tmp_path: Path, architecture: str)
     assert (logits(AutoModelForCausalLM.from_pretrained(base)) - expected).abs().max() > 1e-2
     assert torch.equal(logits(loaded.model), expected)  # the adapters in memory are still adapters
     assert hasattr(loaded.model, "peft_config")
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma"])
+def test_saved_adapters_load_over_their_base(tmp_path: Path, architecture: str):
+    base = make_tiny_model(tmp_path / "base", architecture)
+    loaded = load(base, lora=LoraSettings(rank=3))
+    shift_weights(loaded.model)
+    save_model(loaded, tmp_path / "result")
+    again = load(tmp_path / "result", trainable=False)
+    assert torch.equal(logits(again.model), logits(loaded.model))
+    assert (logits(load(base, trainable=False).model) - logits(again.model)).abs().max() > 1e-2
+    assert again.folder == base
+    request = Request(({"role": "user", "content": "Hi"},), (1, 2), Sampling(max_tokens=6))
+    assert LocalPolicy(again).generate([request]) == LocalPolicy(loaded).generate([request])
+
+
+def test_saved_adapters_are_not_trained_on(tmp_path: Path, tiny_model: Path):
+    save_model(load(tiny_model, lora=LoraSettings(rank=2)), tmp_path / "result")
+    with pytest.raises(UsageError, match=r"is LoRA adapters.*spyrl export RUN --to FOLDER --merge"):
+        load(tmp_path / "result")
+
+
+def test_adapters_whose_base_is_gone_name_it(tmp_path: Path):
+    base = make_tiny_model(tmp_path / "base")
+    save_model(load(base, lora=LoraSettings(rank=2)), tmp_path / "result")
+    shutil.rmtree(base)
+    with pytest.raises(UsageError, match=rf"model '{base}' was not found"):
+        load(tmp_path / "result", trainable=False)
+    (tmp_path / "result" / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"adapter_config\.json names no base model"):
+        load(tmp_path / "result", trainable=False)
+
+
+def test_broken_adapters_give_one_sentence(tmp_path: Path, tiny_model: Path):
+    save_model(load(tiny_model, lora=LoraSettings(rank=2)), tmp_path / "result")
+    (tmp_path / "result" / "adapter_model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(UsageError, match=r"the adapters in .*result cannot be loaded: "):
+        load(tmp_path / "result", trainable=False)
+
+
+# Hardware
+
+
+def test_the_hardware_of_a_processor_and_of_a_gpu(monkeypatch: pytest.MonkeyPatch):
+    found = hardware(torch.device("cpu"))
+    assert set(found) == {"processor", "cores"}
+    assert found["processor"]
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert hardware(torch.device("cuda", 1)) == found | {"gpu": "GPU 1", "gpus": 1}
+    assert hardware(torch.device("mps")) == found | {"gpu": "mps", "gpus": 1}
 
 
 # What is no model

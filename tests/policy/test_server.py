@@ -233,6 +233,22 @@ def test_nothing_asked_is_nothing_sent(closed_url: str) -> None:
     assert served.generate([Request((), ()), Request((), ())]) == [[], []]
 
 
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}, (12, 3)),
+        ({"prompt_tokens": 12}, (12, 0)),
+        ({"prompt_tokens": None, "completion_tokens": "3"}, (0, 0)),
+        (None, (0, 0)),
+        ([1, 2], (0, 0)),
+    ],
+)
+def test_usage_is_what_the_server_tells(fake: Fake, told: object, usage: tuple[int, int]) -> None:
+    status, body = said("yes")[:2]  # type: ignore[index]
+    fake.chat = lambda _: (status, {**body, "usage": told})
+    assert one(policy(fake)) == Completion("yes", "stop", usage=usage)
+
+
 def test_length(fake: Fake) -> None:
     fake.chat = lambda body: said("Once upon", "length")
     assert one(policy(fake)) == Completion("Once upon", "length")

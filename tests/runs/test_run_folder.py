@@ -146,6 +146,15 @@ def test_config_holds_settings_versions_and_seed(run: RunFolder) -> None:
     assert set(data["versions"]) >= {"python", "torch", "transformers"}
     assert "模型" in run.config_path.read_text(encoding="utf-8")
     assert run.read_config() == (settings, "stories")
+    assert run.made_with() == (data["versions"], {})
+    run.write_config(settings, "stories", {"gpu": "X", "gpus": 1})
+    assert run.made_with() == (data["versions"], {"gpu": "X", "gpus": 1})
+    assert run.read_config() == (settings, "stories")
+
+
+def test_a_run_of_an_earlier_version_has_no_hardware(run: RunFolder) -> None:
+    run.config_path.write_text("preset: stories\ntask: math\n")
+    assert run.made_with() == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import as_file, files
@@ -184,6 +184,15 @@ class Corpus:
             number, offset = number + 1, 0
         return taken, cursor
 
+    def one_epoch(self) -> Iterator[Document]:
+        """Every document once, in the order of the first epoch. Raises what `take` does."""
+        number = 0
+        while (block := self._block(number)).rows:
+            for row in self._order(0, number, len(block.rows)):
+                if isinstance(verdict := self._verdict(block, number, row), Document):
+                    yield verdict
+            number += 1
+
     def check(self) -> None:
         """Raise `UsageError` where the first block gives no document."""
         block = self._block(0)
@@ -270,6 +279,15 @@ def open_corpus(
     return corpus
 
 
+def hub_data_set(path: str) -> str | None:
+    """The Hub data set that a corpus's path names: ``hf://owner/name``, or ``owner/name`` that is not on the disk."""
+    name = path.removeprefix(_HUB_PREFIX).removeprefix("datasets/").rstrip("/")
+    if path.startswith(_HUB_PREFIX):
+        return name if _HUB_ID.fullmatch(name) else None
+    local = path.startswith((".", "/", "~")) or file_format(path) is not None or os.path.exists(path)
+    return path if _HUB_ID.fullmatch(path) and not local else None
+
+
 def _rows(settings: CorpusSettings, seed: int) -> tuple[Rows, str]:
     path = settings.path
     if path == _GENERATED:
@@ -281,21 +299,16 @@ def _rows(settings: CorpusSettings, seed: int) -> tuple[Rows, str]:
             raise UsageError(f"corpus.path={path}: no such sample; there are {known}.")
         with as_file(files("spyrl.corpus") / "samples" / BUNDLED[name]) as file:
             return _local(file, settings)
+    if repository := hub_data_set(path):
+        return _hub(repository, settings)
     if path.startswith(_HUB_PREFIX):
-        name = path.removeprefix(_HUB_PREFIX).removeprefix("datasets/").rstrip("/")
-        if not _HUB_ID.fullmatch(name):
-            raise UsageError(f"corpus.path={path}: a Hub data set is written hf://owner/name.")
-        return _hub(name, settings)
+        raise UsageError(f"corpus.path={path}: a Hub data set is written hf://owner/name.")
     local = os.path.expanduser(path)
     if os.path.exists(local):
         return _local(Path(os.path.abspath(local)), settings)
-    if not path.startswith((".", "/", "~")) and file_format(path) is None:
-        if _HUB_ID.fullmatch(path):
-            return _hub(path, settings)
-        if near := near_names(path.split(":")[-1], [*BUNDLED]):
-            raise UsageError(
-                f"{str(missing_file(path)).rstrip('.')}. For the sample set corpus.path=bundled:{near[0]}."
-            )
+    named = not path.startswith((".", "/", "~")) and file_format(path) is None
+    if named and (near := near_names(path.split(":")[-1], [*BUNDLED])):
+        raise UsageError(f"{str(missing_file(path)).rstrip('.')}. For the sample set corpus.path=bundled:{near[0]}.")
     raise missing_file(path)
 
 

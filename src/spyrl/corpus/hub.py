@@ -36,21 +36,12 @@ class HubRows:
         weakref.finalize(self, self._open.clear)  # a stream still open when Python ends complains of it
         self._position = 0  # number of the row that the stream gives next
         self._begun = False
+        self._dataset: Any = _stream(name, subset, split, "corpus.")
         try:
-            import datasets
-        except ImportError as error:
-            raise UsageError(
-                f"corpus.path={name} is a data set of the Hub, which needs a package: pip install 'spyrl[hub]' "
-                f"({nothing_at(name)})."
-            ) from error
-        try:
-            self._dataset: Any = datasets.load_dataset(
-                name, name=subset, split=split, streaming=True, token=os.environ.get("HF_TOKEN") or None
-            )
             columns = self._dataset.column_names  # None where only reading a row would tell
             if columns and column in columns:  # so that no picture or sound beside the text is decoded
                 self._dataset = self._dataset.select_columns([each for each in columns if each in (column, "id")])
-        except Exception as error:  # whatever the libraries below raise, a person gets one sentence
+        except Exception as error:  # as in `_stream`
             raise UsageError(_explain(error, name)) from error
 
     def block(self, number: int) -> list[Document]:
@@ -80,7 +71,41 @@ class HubRows:
         ]
 
 
-def _explain(error: Exception, name: str) -> str:
+def read_hub_rows(
+    name: str, *, subset: str | None, split: str, limit: int | None
+) -> list[tuple[str, Mapping[str, object]]]:
+    """The first ``limit`` rows (``None``: all) of a split of a Hub data set, whole, each with its place.
+
+    Raises `UsageError` where ``datasets`` is not installed or the Hub does not give them, or there is no row.
+    """
+    dataset = _stream(name, subset, split, "")
+    try:
+        rows = [(f"{name}, row {number}", row) for number, row in enumerate(islice(dataset, limit), 1)]
+    except Exception as error:  # as in `HubRows`
+        raise UsageError(_explain(error, name, "")) from error
+    if not rows:
+        raise UsageError(f"The Hub data set {name} is empty: its split {split} holds no row.")
+    return rows
+
+
+def _stream(name: str, subset: str | None, split: str, settings: str) -> Any:
+    """The open data set; ``settings`` is what names of settings begin with in errors."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UsageError(
+            f"{f'{settings}path=' if settings else ''}{name} is a data set of the Hub, which needs a package: "
+            f"pip install 'spyrl[hub]' ({nothing_at(name)})."
+        ) from error
+    try:
+        return datasets.load_dataset(
+            name, name=subset, split=split, streaming=True, token=os.environ.get("HF_TOKEN") or None
+        )
+    except Exception as error:  # whatever the libraries below raise, a person gets one sentence
+        raise UsageError(_explain(error, name, settings)) from error
+
+
+def _explain(error: Exception, name: str, settings: str = "corpus.") -> str:
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
@@ -98,12 +123,12 @@ def _explain(error: Exception, name: str) -> str:
         return (
             f"The Hub data set {name} is made by a script, which this version of datasets does not run; get its "
             f"Parquet copy (hf download {name} --repo-type dataset --revision refs/convert/parquet --local-dir FOLDER) "
-            f"and set corpus.path to the split's folder in it ({_CHECK} if that fails)."
+            f"and set {settings or 'its '}path to the split's folder in it ({_CHECK} if that fails)."
         )
     if reason.startswith(("Bad split", "Unknown split")):
-        return f"The Hub data set {name} has no such corpus.split: {reason}; otherwise {_CHECK}."
+        return f"The Hub data set {name} has no such {settings}split: {reason}; otherwise {_CHECK}."
     if reason.startswith(("Config name is missing", "BuilderConfig")):
-        return f"The Hub data set {name} needs another corpus.subset: {reason}; otherwise {_CHECK}."
+        return f"The Hub data set {name} needs another {settings}subset: {reason}; otherwise {_CHECK}."
     if kinds & {"ConnectionError", "TimeoutError", "OfflineModeIsEnabled", "TransportError", "LocalEntryNotFoundError"}:
         return f"The Hub did not answer for the data set {name} ({reason}), and {nothing_at(name)}; {_CHECK}."
     return f"The Hub data set {name} cannot be read ({type(error).__name__}: {reason}); {_CHECK}."

@@ -17,6 +17,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -35,6 +36,10 @@ Reader = Callable[[Path, str], Iterator[tuple[int, object]]]
 _TEXTS = (".txt", ".md")
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 _LARGEST_FIELD = 2**31 - 1  # characters; the csv module's own default refuses a report longer than 131,072
+
+
+class MissingColumnError(UsageError):
+    """A row lacks the column that documents are read from."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,17 @@ def read_local(path: Path, column: str, limit: int | None) -> LocalRows:
     if not documents:
         raise UsageError(f"{path} is empty: it holds no document.")
     return LocalRows(documents)
+
+
+def read_rows(path: Path, limit: int | None) -> list[tuple[str, Mapping[str, object]]]:
+    """The first ``limit`` rows (``None``: all) of the file or the folder ``path``, whole, each with its place.
+
+    Raises `UsageError` for what cannot be read or parsed, for a row that is no object, and where there is no row.
+    """
+    rows = list(islice(_objects(path), limit))
+    if not rows:
+        raise UsageError(f"{path} is empty: it holds no row.")
+    return rows
 
 
 def document_of(row: object, column: str, *, place: str, fallback_id: str) -> Document:
@@ -130,9 +146,25 @@ def near_names(name: str, names: list[str]) -> list[str]:
 
 
 def _documents(path: Path, column: str) -> Iterator[Document]:
+    for name, file in _files(path):
+        yield from _file_documents(file, name, column)
+
+
+def _objects(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for _, file in _files(path):
+        suffix = _known_format(file)
+        if suffix in _TEXTS:
+            raise UsageError(f"{file} holds plain text, not rows with columns; {_KNOWN}.")
+        for _, place, row in _file_rows(file, suffix, ""):
+            if not isinstance(row, Mapping):
+                raise UsageError(f"{place} holds {_kind(row)}, not an object with columns.")
+            yield place, row
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    """The file ``path``, or all files below the folder that can be read, by the names their documents have."""
     if not path.is_dir():
-        yield from _file_documents(path, path.name, column)
-        return
+        return [(path.name, path)]
     files: list[tuple[str, Path]] = []
     for folder, folders, names in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith(".")]  # what is hidden is some tool's
@@ -142,23 +174,41 @@ def _documents(path: Path, column: str) -> Iterator[Document]:
                 files.append((file.relative_to(path).as_posix(), file))
     if not files:
         raise UsageError(f"{path}: no file below this folder can be read; {_KNOWN}.")
-    for name, file in sorted(files):
-        yield from _file_documents(file, name, column)
+    return sorted(files)
 
 
-def _file_documents(file: Path, name: str, column: str) -> Iterator[Document]:
+def _known_format(file: Path) -> str:
     suffix = file_format(file.name)
     if suffix is None:
         has = f"the suffix {file.suffix} is not known" if file.suffix else "a file without a suffix"
         raise UsageError(f"{file}: {has}; {_KNOWN}.")
-    try:
-        if suffix in _TEXTS:
+    return suffix
+
+
+def _file_documents(file: Path, name: str, column: str) -> Iterator[Document]:
+    suffix = _known_format(file)
+    if suffix in _TEXTS:
+        with _reading(file):
             text = "".join(line for _, line in _lines(file))
-            yield Document(name, _clean(text.replace("\r\n", "\n")))
-            return
-        between = ":" if suffix in _BY_LINE else ", row "
+        yield Document(name, _clean(text.replace("\r\n", "\n")))
+        return
+    for number, place, row in _file_rows(file, suffix, column):
+        yield document_of(row, column, place=place, fallback_id=f"{name}:{number}")
+
+
+def _file_rows(file: Path, suffix: str, column: str) -> Iterator[tuple[int, str, object]]:
+    """The rows of a file with their numbers and places."""
+    between = ":" if suffix in _BY_LINE else ", row "
+    with _reading(file):
         for number, row in _READERS[suffix](file, column):
-            yield document_of(row, column, place=f"{file}{between}{number}", fallback_id=f"{name}:{number}")
+            yield number, f"{file}{between}{number}", row
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Turn what reading ``file`` may raise into a `UsageError`."""
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}.") from error
     except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowException, UnicodeDecodeError) as error:
@@ -290,9 +340,9 @@ _KNOWN = (
 )
 
 
-def _missing_column(row: Mapping[str, object], column: str, place: str) -> UsageError:
+def _missing_column(row: Mapping[str, object], column: str, place: str) -> MissingColumnError:
     there = f"the columns there are {_listed(row)}" if row else "it has no columns at all"
-    return UsageError(f"{place}: no column {column!r}; {there}; {_setting(_guess(row, column))}.")
+    return MissingColumnError(f"{place}: no column {column!r}; {there}; {_setting(_guess(row, column))}.")
 
 
 def _guess(row: Mapping[str, object], column: str) -> str | None:

@@ -1,1 +1,1 @@
-"""Measuring whole trainings: the paper's ablations, as seeds x variants of one preset."""
+"""Measuring a trained model: against its base, on benchmarks, in the game, and whether the game was won by reading."""

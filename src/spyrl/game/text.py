@@ -12,10 +12,12 @@ import unicodedata
 Span = tuple[int, int]
 """Half-open range of characters, ``[start, end)``."""
 
-_SPACELESS = re.compile(
+SPACELESS = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+"""A character of the scripts that are written without spaces."""
+
 _SENTENCE_END = re.compile(
     r"""[.!?…]+["'”’»)\]]*(?=\s)"""  # a stop before white space
     r"""|[。！？．]+["'”’」』）]*"""  # a full-width stop
@@ -38,7 +40,7 @@ def words(text: str) -> list[Span]:
             if (
                 index > start
                 and not _combines(character)
-                and (_SPACELESS.match(character) or _SPACELESS.match(text[start]))
+                and (SPACELESS.match(character) or SPACELESS.match(text[start]))
                 and not _is_punctuation(character)
             ):
                 spans.append((start, index))

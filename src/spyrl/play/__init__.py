@@ -1,6 +1,7 @@
 """Playing games with a policy and a task: the stages, what a game is told of, and its replay."""
 
-from spyrl.play.held_out import Example, HeldOut, KnownQuality, Measured, hold_out, measure
+from spyrl.play.held_out import Example, HeldOut, KnownQuality, Measured, hold_out, measure, mixed
+from spyrl.play.indicators import indicators
 from spyrl.play.replay import replay
 from spyrl.play.stages import (
     Detected,
@@ -34,7 +35,9 @@ __all__ = [
     "detect",
     "document_budget",
     "hold_out",
+    "indicators",
     "measure",
+    "mixed",
     "perform",
     "play_one",
     "replay",

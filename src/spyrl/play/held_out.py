@@ -109,8 +109,8 @@ def measure(held_out: HeldOut, performer: Policy, detector: Policy) -> Measured:
         metrics |= _found("frozen/detection", held_out.frozen, task, detector, settings)
         begun = {game.deal.game: game for game in held_out.frozen}
         pairs = [(game, begun[game.deal.game]) for game in performed if game.deal.game in begun]
-        civilians = [_mixed(civilians=game, spy=then) for game, then in pairs]
-        spies = [_mixed(civilians=then, spy=game) for game, then in pairs]
+        civilians = [mixed(civilians=game, spy=then) for game, then in pairs]
+        spies = [mixed(civilians=then, spy=game) for game, then in pairs]
         metrics |= _found("strength/civilian", civilians, task, held_out.detector, settings)
         found = _found("strength/spy", spies, task, held_out.detector, settings)
         metrics |= {name: 1 - share for name, share in found.items()}
@@ -136,7 +136,7 @@ def _greedy(held_out: HeldOut, policy: Policy) -> tuple[Example, ...]:
     return tuple(found)
 
 
-def _mixed(*, civilians: Performance, spy: Performance) -> Performance:
+def mixed(*, civilians: Performance, spy: Performance) -> Performance:
     """A game with the civilians' turns of the one and the spy's of the other."""
     deal = civilians.deal
     turns = tuple(

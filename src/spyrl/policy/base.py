@@ -62,7 +62,8 @@ class Completion:
     ``top_p`` cuts it. All three are empty where an engine does not tell. For a choice, ``probabilities`` holds the
     exact distribution over the request's choices and ``allowed`` the token ids that could be written at each step;
     ``held_back`` are the ids that could not be written among the first ``min_tokens``.
-    ``error`` says why a ``failed`` completion failed; such a completion is never scored.
+    ``usage`` are the tokens read and written as a server counts them (private reasoning included), zeros where it does
+    not tell. ``error`` says why a ``failed`` completion failed; such a completion is never scored.
     """
 
     text: str
@@ -75,6 +76,7 @@ class Completion:
     allowed: tuple[tuple[int, ...], ...] = ()
     held_back: tuple[int, ...] = ()
     min_tokens: int = 0
+    usage: tuple[int, int] = (0, 0)
     error: str = ""
 
 

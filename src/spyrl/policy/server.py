@@ -43,7 +43,7 @@ class ServerPolicy:
     ``api_key`` falls back to the environment's ``OPENAI_API_KEY``. ``timeout`` bounds one call, in seconds; a
     call is tried again up to ``retries`` times, after ``backoff`` seconds, doubled each time. ``extra_body`` is
     added to every call, for what a server takes beyond OpenAI's parameters. A server tells neither token ids
-    nor, here, log-probabilities: completions carry text only, so such a policy plays and is not trained.
+    nor, here, log-probabilities: completions carry text and usage only, so such a policy plays and is not trained.
     """
 
     def __init__(
@@ -213,7 +213,8 @@ class ServerPolicy:
             raise _CallError("the server's answer is no completion: its content is no text", again=True)
         text, thought = split_reasoning(_clean(content or ""))
         reason: FinishReason = "stop" if finish == "stop" else "length"
-        return Completion(text, reason, reasoning="\n".join(filter(None, (_clean(private), thought))))
+        thoughts = "\n".join(filter(None, (_clean(private), thought)))
+        return Completion(text, reason, reasoning=thoughts, usage=_usage(body.get("usage")))
 
     async def _body(self, call: Awaitable[Any], timeout: float) -> object:
         """Wait for one call and decode its JSON; whatever the client raises becomes a `_CallError`."""
@@ -314,6 +315,13 @@ class _CallError(Exception):
         self.connection = connection
         self.wait = wait
         self.refused = refused
+
+
+def _usage(told: object) -> tuple[int, int]:
+    """Tokens read and written, 0 for what the server does not tell."""
+    counts = [told.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(told, dict) else [0, 0]
+    read, written = (count if isinstance(count, int) and count > 0 else 0 for count in counts)
+    return read, written
 
 
 def _completion(result: Completion | _CallError) -> Completion:

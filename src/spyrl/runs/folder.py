@@ -1,7 +1,8 @@
 """A run's folder. Its names are a promise to other tools:
 
 ``config.yaml``, ``metrics.jsonl``, ``games/iteration-00000.parquet``, ``checkpoints/iteration-00010/``, ``model/``;
-where the run is measured, ``held_out/iteration-00010.jsonl`` and ``curve.png``, too.
+where the run is measured, ``held_out/iteration-00010.jsonl`` and ``curve.png``, where its result is evaluated,
+``evaluations/NAME/``, too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from spyrl.runs.games import write_games
 from spyrl.runs.settings import RunSettings
 from spyrl.settings import read_yaml
 
+_NOT_SETTINGS = ("preset", "versions", "hardware")  # what config.yaml holds besides
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -36,7 +39,7 @@ class RunFolder:
 
     @property
     def config_path(self) -> Path:
-        """Resolved configuration, versions and seed."""
+        """Resolved configuration, versions, hardware and seed."""
         return self.path / "config.yaml"
 
     @property
@@ -69,6 +72,11 @@ class RunFolder:
         """The result, a plain Hugging Face folder."""
         return self.path / "model"
 
+    @property
+    def evaluations(self) -> Path:
+        """What its result was found to do: one folder an evaluation."""
+        return self.path / "evaluations"
+
     def create(self) -> None:
         """Make the folder. Raises `SpyRLError` where it exists by now or cannot be made."""
         try:
@@ -100,12 +108,12 @@ class RunFolder:
         """The games of ``iteration`` (from 0)."""
         return self.games / f"iteration-{iteration:05d}.parquet"
 
-    def write_config(self, config: Mapping[str, Any], preset: str) -> None:
-        """Write the resolved configuration with what it was resolved from and with.
+    def write_config(self, config: Mapping[str, Any], preset: str, hardware: Mapping[str, Any] | None = None) -> None:
+        """Write the resolved configuration with what it was resolved from and with, and what it runs on.
 
         Raises `SpyRLError` where it cannot be written.
         """
-        data = {"preset": preset, **config, "versions": versions()}
+        data = {"preset": preset, **config, "versions": versions(), "hardware": dict(hardware or {})}
         text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
         try:
             write_atomically(self.config_path, text)
@@ -117,7 +125,15 @@ class RunFolder:
         data = read_yaml(self.config_path)
         if "preset" not in data:
             raise UsageError(f"{self.config_path} is not a run's configuration: it names no preset")
-        return {key: value for key, value in data.items() if key not in ("preset", "versions")}, str(data["preset"])
+        return {key: value for key, value in data.items() if key not in _NOT_SETTINGS}, str(data["preset"])
+
+    def made_with(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Versions, and the hardware where it is known (earlier versions did not record it).
+
+        Raises `UsageError` where the configuration cannot be read.
+        """
+        data = read_yaml(self.config_path)
+        return dict(data.get("versions") or {}), dict(data.get("hardware") or {})
 
     def record(self, iteration: int, metrics: Mapping[str, Any], replays: list[dict[str, Any]]) -> None:
         """Keep one iteration: its games, then its line of metrics.

@@ -72,7 +72,14 @@ def write_games(path: Path, replays: Sequence[dict[str, Any]]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def read_games(path: Path) -> list[dict[str, Any]]:
-    """The games of one file, as `spyrl.play.replay` made them."""
-    rows: list[dict[str, Any]] = pq.read_table(path, schema=SCHEMA).to_pylist()
+def read_games(path: Path, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The games of one file, as `spyrl.play.replay` made them.
+
+    With ``columns`` these only, a part of a nested one as in ``outputs.list.element.text``: prompts are most of a file.
+    """
+    if columns is None:
+        whole: list[dict[str, Any]] = pq.read_table(path, schema=SCHEMA).to_pylist()
+        return whole
+    with pq.ParquetFile(path) as file:
+        rows: list[dict[str, Any]] = file.read(columns=list(columns)).to_pylist()
     return rows

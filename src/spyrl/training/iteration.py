@@ -11,7 +11,19 @@ from typing import Any, Protocol
 from spyrl.config import Config
 from spyrl.corpus import Corpus
 from spyrl.game import Gate, Stage
-from spyrl.play import Dropped, HeldOut, Settled, deal_games, detect, measure, perform, replay, settle, summarize
+from spyrl.play import (
+    Dropped,
+    HeldOut,
+    Settled,
+    deal_games,
+    detect,
+    indicators,
+    measure,
+    perform,
+    replay,
+    settle,
+    summarize,
+)
 from spyrl.policy import Policy
 from spyrl.runs.folder import RunFolder
 from spyrl.tasks import Task
@@ -102,11 +114,13 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
     dropped = [*too_short, *unperformed, *undetected]
     with clock("record"):
         replays = [replay(each) for each in settled]
+        looks = indicators(replays)
     metrics = _metrics(setup, stages, settled, dropped, statistics, after, switched, clock.seconds)
-    setup.run.record(state.iteration, metrics | measured, replays)
+    metrics |= looks | measured
+    setup.run.record(state.iteration, metrics, replays)
     for each in dropped:
         setup.watcher.say(f"game {each.deal.game} dropped ({each.reason}): {each.detail}")
-    return after, metrics | measured
+    return after, metrics
 
 
 def _measure(setup: Setup, iteration: int) -> dict[str, float]:

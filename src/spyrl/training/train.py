@@ -12,6 +12,7 @@ from spyrl.config import Config
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.game import named_seed
 from spyrl.play import corpus_for, document_budget, hold_out
+from spyrl.policy.hardware import hardware
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model, save_model
 from spyrl.policy.opening import open_other, open_policy
@@ -19,6 +20,7 @@ from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
 from spyrl.settings import plain
 from spyrl.tasks import load_task
+from spyrl.training.alarms import alarms
 from spyrl.training.checkpoint import checkpoint_bytes, load_checkpoint, newest_checkpoint, save_checkpoint
 from spyrl.training.iteration import Setup, Watcher, run_iteration
 from spyrl.training.learner import make_learner
@@ -84,7 +86,7 @@ def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resu
     if not resume:
         run.create()
         try:
-            run.write_config(plain(config), preset)
+            run.write_config(plain(config), preset, hardware(setup.learner.loaded.device))
         except SpyRLError:
             run.path.rmdir()  # so that the name is free again
             raise
@@ -98,7 +100,7 @@ def _train(setup: Setup, preset: str, resume: bool) -> Result:
     checkpoint = newest_checkpoint(run.checkpoints) if resume else None
     state = load_checkpoint(checkpoint, setup.learner) if checkpoint else State()
     if resume:
-        run.write_config(plain(config), preset)
+        run.write_config(plain(config), preset, hardware(setup.learner.loaded.device))
         run.forget_from(state.iteration)
         watcher.say(f"going on from iteration {state.iteration}")
     settings = config.run
@@ -113,7 +115,7 @@ def _train(setup: Setup, preset: str, resume: bool) -> Result:
             state, metrics = run_iteration(setup, state)
             watcher.iteration({"iteration": state.iteration - 1, **metrics})
             first = first or metrics
-            for warning in silence_warnings(first, metrics, warned):
+            for warning in (*silence_warnings(first, metrics, warned), *alarms(first, metrics, warned)):
                 watcher.say(warning)
             for tracker in trackers:
                 tracker.log(metrics, state.iteration - 1)

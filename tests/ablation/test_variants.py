@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from spyrl.ablation.running import open_ablation
+from spyrl.ablation.variants import VARIANTS, Variant, chosen, words_of
 from spyrl.config import Config, load_config
 from spyrl.errors import UsageError
-from spyrl.evaluation.ablation import open_ablation
-from spyrl.evaluation.variants import VARIANTS, Variant, chosen, words_of
 from spyrl.settings import plain
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
+from spyrl.ablation.figures import draw_curves
+from spyrl.ablation.results import collect, write_json
+from spyrl.ablation.running import WARM_STARTS, Ablation
+from spyrl.ablation.tables import notes, sheets
+from spyrl.ablation.variants import Variant
 from spyrl.errors import SpyRLError
-from spyrl.evaluation.ablation import WARM_STARTS, Ablation
-from spyrl.evaluation.figures import draw_curves
-from spyrl.evaluation.results import collect, write_json
-from spyrl.evaluation.tables import markdown, notes, sheets, show
-from spyrl.evaluation.variants import Variant
+from spyrl.evaluation.sheets import markdown, show
 from spyrl.runs.folder import write_atomically
 
 
@@ -31,12 +32,12 @@ def report(console: Console, ablation: Ablation, asked: Sequence[Variant], failu
         remarks.append(
             f"Seeds take turns with {WARM_STARTS} starting models: seed S begins with model S % {WARM_STARTS}."
         )
-    show(console, found, remarks)
+    show(console, found, remarks, names=2)
     folder = ablation.folder
     command = shlex.join(["spyrl", "ablate", ablation.preset, *ablation.words])
     try:
         write_json(results, ablation, failures)
-        write_atomically(folder / "results.md", markdown(found, remarks, command))
+        write_atomically(folder / "results.md", markdown("Ablations", found, remarks, command))
         draw_curves(results, folder / "curves.png")
     except OSError as error:
         raise SpyRLError(f"cannot write the results to {folder}: {error.strerror or error}") from error

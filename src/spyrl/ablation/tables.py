@@ -1,29 +1,19 @@
-"""Results as tables, in the terminal and in Markdown."""
+"""An ablation's results as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from spyrl.ablation.results import MEASURES, Compared, Results
+from spyrl.ablation.variants import Variant, words_of
 from spyrl.config import Config
-from spyrl.evaluation.results import MEASURES, Compared, Results
+from spyrl.evaluation.sheets import Sheet
 from spyrl.evaluation.statistics import Interval
-from spyrl.evaluation.variants import Variant, words_of
 
 _UNKNOWN = "–"
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """One table: its title, the columns' names, and rows of text. The first column is a variant's name."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def sheets(results: Results) -> list[Sheet]:
@@ -96,31 +86,6 @@ def notes(results: Results, failures: Mapping[str, str]) -> list[str]:
     if unfinished:
         found.append(f"Left out as not finished: {', '.join(unfinished)}.")
     return found
-
-
-def show(console: Console, found: Sequence[Sheet], remarks: Sequence[str]) -> None:
-    """Print the tables in at most the console's width."""
-    for sheet in found:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title=sheet.title, title_justify="left")
-        for column in sheet.columns:
-            table.add_column(column, no_wrap=column != "source", justify="left")
-        for row in sheet.rows:
-            table.add_row(*(Text(cell.replace("+", "\n+") if number < 2 else cell) for number, cell in enumerate(row)))
-        console.print(table)
-        console.print()
-    for remark in remarks:
-        console.print(Text(remark, style="dim"))
-
-
-def markdown(found: Sequence[Sheet], remarks: Sequence[str], command: str) -> str:
-    """The tables and notes as a page, with the command that makes them."""
-    parts = [f"# Ablations\n\n`{command}`\n"]
-    for sheet in found:
-        rows = [sheet.columns, ("---",) * len(sheet.columns), *sheet.rows]
-        lines = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-        parts.append(f"## {sheet.title}\n\n{lines}\n")
-    parts.append("\n".join(f"- {remark}" for remark in remarks) + "\n")
-    return "\n".join(parts)
 
 
 def show_variants(console: Console, variants: Sequence[Variant], base: Config) -> None:

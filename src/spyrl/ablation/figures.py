@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spyrl.evaluation.results import MEASURES, Compared, Results, Seed
+from spyrl.ablation.results import MEASURES, Compared, Results, Seed
+from spyrl.ablation.variants import FULL
 from spyrl.evaluation.statistics import Interval, interval
-from spyrl.evaluation.variants import FULL
 
 _COLOURS = ("#1f5fa8", "#c2571a", "#2e8b57", "#8a4fbf", "#b8860b", "#c0392b")
 _MOST_COLUMNS = 3

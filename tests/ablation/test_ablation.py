@@ -13,14 +13,14 @@ import torch
 import yaml
 from rich.cells import cell_len
 
+from spyrl.ablation import running as ablating
+from spyrl.ablation.results import Results, collect
+from spyrl.ablation.running import open_ablation, planned, run_all
+from spyrl.ablation.tables import notes
+from spyrl.ablation.variants import VARIANTS, Variant, chosen
 from spyrl.cli import main
 from spyrl.config import load_config
 from spyrl.errors import UsageError
-from spyrl.evaluation import ablation as ablating
-from spyrl.evaluation.ablation import open_ablation, planned, run_all
-from spyrl.evaluation.results import Results, collect
-from spyrl.evaluation.tables import notes
-from spyrl.evaluation.variants import VARIANTS, Variant, chosen
 from spyrl.ledger.blank import blank_model, blank_tokenizer
 from spyrl.settings import plain, read_overrides
 

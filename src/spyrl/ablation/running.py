@@ -23,9 +23,9 @@ from typing import Any, Protocol
 
 import yaml
 
+from spyrl.ablation.variants import FULL, VARIANTS, Variant, words_of
 from spyrl.config import LEDGER_MODELS, Config, config_of, load_config
 from spyrl.errors import SpyRLError, UsageError
-from spyrl.evaluation.variants import FULL, VARIANTS, Variant, words_of
 from spyrl.runs.folder import RunFolder, write_atomically
 from spyrl.settings import plain, read_overrides, read_yaml
 

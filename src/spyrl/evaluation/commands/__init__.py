@@ -1,0 +1,1 @@
+"""The commands that evaluate, one file a command: ``add`` declares its arguments, ``run`` runs it."""
