@@ -7,6 +7,7 @@ SmolLM2-135M's shape with random weights (``--model`` for another).
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import tempfile
 import time
@@ -66,6 +67,7 @@ def _timed(made: Any) -> Iterator[list[float]]:
     spent = [0.0]
 
     def timing(work: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(work)  # whose arguments are asked for
         def timed(*arguments: Any, **options: Any) -> Any:
             begun = time.perf_counter()
             try:
@@ -81,7 +83,6 @@ def _timed(made: Any) -> Iterator[list[float]]:
     steps = [(optimizer, optimizer.step) for optimizer in learner.optimizers.values()]
     torch.Tensor.backward = timing(backward)  # type: ignore[method-assign]
     for model in models:
-        model.__dict__["__call__"] = None
         model.forward = timing(model.forward)
     for optimizer, step in steps:
         optimizer.step = timing(step)
@@ -91,6 +92,5 @@ def _timed(made: Any) -> Iterator[list[float]]:
         torch.Tensor.backward = backward  # type: ignore[method-assign]
         for model in models:
             del model.forward
-            model.__dict__.pop("__call__")
         for optimizer, step in steps:
             optimizer.step = step

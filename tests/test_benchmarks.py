@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import scaling, update
+from benchmarks import playing, scaling, update
 from benchmarks.iteration import OneAfterAnother
 from benchmarks.measuring import in_turn, speedup
 from benchmarks.update import detection, distinct_tokens, flops, performing
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from spyrl.policy import Completion, Request
 from spyrl.policy.local import LocalPolicy
@@ -56,13 +57,27 @@ def test_generating(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     ]
 
 
+@pytest.fixture
+def tiny_games(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Games by a model that costs next to nothing: prompts have two thousand tokens, rules included."""
+    config = LlamaConfig(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=8192,
+    )
+    monkeypatch.setattr(playing, "smollm2", lambda layers: LlamaForCausalLM(config))
+
+
 SMALL = ("--layers", "1", "--games", "2", "--length", "40", "--written", "4", "--repeats", "1")
 
 
+@pytest.mark.usefixtures("tiny_games")
 def test_a_whole_iteration_against_the_published_schedule(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update, "VOCABULARY", 300)
     rows = found(capsys, monkeypatch, "iteration", *SMALL)["rows"]
     assert [row["stage"] for row in rows] == ["detection", "performing"]
     assert all(row["speedup"] > 0 and row["detect_speedup"] > 0 for row in rows)
@@ -85,10 +100,10 @@ def test_one_after_another_asks_for_one_sample_of_each_request_at_a_time() -> No
     assert [[each.text for each in completions] for completions in answers] == [["1", "2", "3"], ["4"]]
 
 
+@pytest.mark.usefixtures("tiny_games")
 def test_the_overhead_is_what_is_not_the_models(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update, "VOCABULARY", 300)
     rows = found(capsys, monkeypatch, "overhead", *SMALL)["rows"]
     for row in rows:
         assert 0 < row["in_the_model"] < row["seconds"]
