@@ -15,18 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Row, in_turn, speedup
-from benchmarks.playing import model_folder, play, setup
+from benchmarks.playing import add_sizes, model_folder, play, setup, words_for
 from spyrl.policy import Completion, Request
 from spyrl.policy.local import LocalPolicy
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.add_argument("--model", metavar="FOLDER", help="a model (default: random weights)")
-    parser.add_argument("--layers", type=int, default=30, metavar="N", help="layers of the random model (default 30)")
-    parser.add_argument("--games", type=int, default=2, metavar="N", help="games an iteration (default 2)")
-    parser.add_argument("--length", type=int, default=150, metavar="WORDS", help="words a document (default 150)")
-    parser.add_argument("--written", type=int, default=60, metavar="TOKENS", help="tokens an output (default 60)")
+    add_sizes(parser)
 
 
 def run(options: argparse.Namespace) -> list[Row]:
@@ -35,14 +31,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         model = options.model or str(model_folder(Path(scratch) / "model", options.layers))
         for stage in ("detection", "performing"):
-            words = [
-                f"training.stages={stage}",
-                "game.detectors.answer=reasoned",
-                "game.detectors.max_tokens=32",
-                f"game.max_tokens={options.written}",
-                "game.max_prompt_tokens=8000",
-                "training.batch_tokens=8192",
-            ]
+            words = words_for(stage, options.written)
             ours = setup(Path(scratch) / stage, model, words, games=options.games, length=options.length)
             theirs = setup(
                 Path(scratch) / f"{stage}-published",

@@ -19,16 +19,12 @@ from typing import Any
 import torch
 
 from benchmarks.measuring import Row
-from benchmarks.playing import model_folder, play, setup
+from benchmarks.playing import add_sizes, model_folder, play, setup, words_for
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark."""
-    parser.add_argument("--model", metavar="FOLDER", help="a model (default: random weights)")
-    parser.add_argument("--layers", type=int, default=30, metavar="N", help="layers of the random model (default 30)")
-    parser.add_argument("--games", type=int, default=3, metavar="N", help="games an iteration (default 3)")
-    parser.add_argument("--length", type=int, default=150, metavar="WORDS", help="words a document (default 150)")
-    parser.add_argument("--written", type=int, default=100, metavar="TOKENS", help="tokens an output (default 100)")
+    add_sizes(parser)
 
 
 def run(options: argparse.Namespace) -> list[Row]:
@@ -37,14 +33,7 @@ def run(options: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         model = options.model or str(model_folder(Path(scratch) / "model", options.layers))
         for stage in ("detection", "performing"):
-            words = [
-                f"training.stages={stage}",
-                "game.detectors.answer=reasoned",
-                "game.detectors.max_tokens=32",
-                f"game.max_tokens={options.written}",
-                "game.max_prompt_tokens=8000",
-                "training.batch_tokens=8192",
-            ]
+            words = words_for(stage, options.written)
             made = setup(Path(scratch) / stage, model, words, games=options.games, length=options.length)
             shares, within = [], 0.0
             play(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,27 @@ class Silent:
 
     def iteration(self, metrics: dict[str, Any]) -> None:
         """Nothing."""
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Options for the model and the sizes of an iteration."""
+    parser.add_argument("--model", metavar="FOLDER", help="a model (default: random weights)")
+    parser.add_argument("--layers", type=int, default=30, metavar="N", help="layers of the random model (default 30)")
+    parser.add_argument("--games", type=int, default=2, metavar="N", help="games an iteration (default 2)")
+    parser.add_argument("--length", type=int, default=150, metavar="WORDS", help="words a document (default 150)")
+    parser.add_argument("--written", type=int, default=60, metavar="TOKENS", help="tokens an output (default 60)")
+
+
+def words_for(stage: str, written: int, ballot: int = 32) -> list[str]:
+    """Settings of an iteration that trains ``stage``, with reasoned ballots; most tokens of an output and a ballot."""
+    return [
+        f"training.stages={stage}",
+        "game.detectors.answer=reasoned",
+        f"game.detectors.max_tokens={ballot}",
+        f"game.max_tokens={written}",
+        "game.max_prompt_tokens=8000",
+        "training.batch_tokens=8192",
+    ]
 
 
 def model_folder(folder: Path, layers: int) -> Path:

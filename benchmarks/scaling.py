@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import Row, apart
-from benchmarks.playing import model_folder, play, setup
+from benchmarks.playing import model_folder, play, setup, words_for
 
 SIZES = {
     "games": [2, 4, 8, 16],
@@ -55,14 +55,9 @@ def run(options: argparse.Namespace) -> list[Row]:
 def _measure(folder: str, model: str, sizes: dict[str, int], repeats: int) -> tuple[float, float]:
     chosen = {"games": 4, "players": 5, "detectors": 8, "words": 100} | sizes
     words = [
-        "training.stages=performing",
+        *words_for("performing", 40, ballot=16),
         f"game.players={chosen['players']}",
         f"game.detectors.count={chosen['detectors']}",
-        "game.detectors.answer=reasoned",
-        "game.detectors.max_tokens=16",
-        "game.max_tokens=40",
-        "game.max_prompt_tokens=8000",
-        "training.batch_tokens=8192",
     ]
     made = setup(Path(folder), model, words, games=chosen["games"], length=chosen["words"])
     play(made)
