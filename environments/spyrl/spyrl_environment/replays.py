@@ -11,7 +11,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from spyrl.errors import SpyRLError, UsageError
+from spyrl.errors import SpyRLError, UsageError, first_line
 from spyrl.game import RoleBaselines
 from spyrl.play import Played, replay, settle
 from spyrl.runs.games import write_games
@@ -44,20 +44,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def episodes(file: Path) -> Iterator[vf.WireEpisode]:
-    """The episodes in a file of JSON lines. Raises `UsageError` for one that is not there or holds something else."""
+def episodes(file: Path) -> Iterator[vf.Episode]:
+    """The episodes in a file of JSON lines, their data as the environment made them.
+
+    Raises `UsageError` for a file that is not there or holds something else.
+    """
     try:
         with file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    yield vf.WireEpisode.model_validate_json(line)
+                    yield _episode(line)
                 except ValueError as error:
-                    raise UsageError(f"{file}, line {number}: no episode of verifiers: {error}") from None
+                    why = first_line(error)
+                    raise UsageError(f"{file}, line {number}: no episode of this environment: {why}") from None
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
 
 
-def replays(recorded: Iterable[vf.WireEpisode]) -> tuple[dict[int, list[dict[str, Any]]], int]:
+def _episode(line: str) -> vf.Episode:
+    episode = vf.WireEpisode.model_validate_json(line)
+    episode.task.data = DealData.model_validate(episode.task.data.model_dump())
+    for trace in episode.traces:
+        trace.task.data = TurnData.model_validate(trace.task.data.model_dump())
+    return episode
+
+
+def replays(recorded: Iterable[vf.Episode]) -> tuple[dict[int, list[dict[str, Any]]], int]:
     """The games in these episodes by iteration, and how many could not be played.
 
     Role baselines go through the games in their order, as in training. A deal that was played several times is there
@@ -67,12 +79,10 @@ def replays(recorded: Iterable[vf.WireEpisode]) -> tuple[dict[int, list[dict[str
     played: dict[tuple[str, int], list[Played]] = defaultdict(list)
     unplayed = 0
     for episode in recorded:
-        data = DealData.model_validate(episode.task.data.model_dump())
+        data = episode.task.data
         of = repr((data.preset, data.settings, data.tokenizer))
         if of not in tables:
             tables[of] = open_table(data.preset, data.settings, data.tokenizer)
-        for trace in episode.traces:
-            trace.task.data = TurnData.model_validate(trace.task.data.model_dump())
         outcome = play(tables[of], data.deal, known(episode.traces))
         if isinstance(outcome, Played):
             played[of, data.deal.iteration].append(outcome)

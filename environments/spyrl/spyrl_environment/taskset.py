@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import verifiers.v1 as vf
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from spyrl.errors import SpyRLError
 from spyrl.game import Deal
@@ -17,8 +18,14 @@ class DealData(vf.TaskData):
 
     preset: str
     settings: list[str]
-    tokenizer: str | None
+    tokenizer: str | None = None
     deal: Deal
+
+    @field_validator("deal", mode="before")
+    @classmethod
+    def _whole(cls, deal: Any) -> Any:
+        """Records leave out what is null, and a deal may have no spy."""
+        return {"spy": None, **deal} if isinstance(deal, dict) else deal
 
 
 class DealTask(vf.Task[DealData]):

@@ -287,7 +287,7 @@ def performing_seed(seed: int, deal: Deal, round_: int, player: int) -> int:
 
 
 def detection_seed(seed: int, deal: Deal, voter: int | None, number: int) -> int:
-    """The seed of the ``number``-th ballot (from 0) of one voter, likewise; ``None`` are detectors that are no players."""
+    """The seed of a voter's ``number``-th ballot (from 0), likewise; ``None``: of the detectors that are no players."""
     who = "detector" if voter is None else f"voter {voter}"
     return named_seed(seed, deal.iteration, deal.game, f"detection/{who}/{number}")
 
