@@ -17,7 +17,7 @@ from spyrl_environment.harness import TurnData, TurnTask
 from spyrl_environment.playing import Question, play, settle_one
 from spyrl_environment.reading import completion_of
 from spyrl_environment.table import Table
-from spyrl_environment.taskset import DealTask
+from spyrl_environment.taskset import DealTask, SpyrlTasksetConfig
 
 METRICS = (
     "detection/accuracy",
@@ -54,8 +54,8 @@ class SpyrlEnvConfig(vf.EnvConfig):
 
     @model_validator(mode="after")
     def _check(self) -> SpyrlEnvConfig:
-        table = getattr(self.taskset, "table", None)
-        if table is not None and self.stage == "detection" and not table().config.game.has_spy:
+        played = isinstance(self.taskset, SpyrlTasksetConfig)
+        if played and self.stage == "detection" and not self.taskset.configuration().game.has_spy:
             raise ValueError("stage=detection needs a spy, and game.degradation.kind=nothing has none")
         return self
 

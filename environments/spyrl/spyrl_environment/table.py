@@ -59,11 +59,9 @@ class Table:
             iteration += 1
 
 
-def open_table(preset: str, settings: Sequence[str], tokenizer: str | None) -> Table:
-    """The table of a preset (or YAML file) with ``key=value`` settings laid over it.
+def checked_config(preset: str, settings: Sequence[str]) -> Config:
+    """The configuration of a preset (or YAML file) with ``key=value`` settings laid over it.
 
-    With ``tokenizer`` (what ``model.path`` takes) lengths are those of that model, so that documents are cut as
-    ``spyrl train`` cuts them; without, they are estimated as for a server, as ``spyrl play model.server=...`` does.
     Raises `UsageError` for settings that are wrong, or that an engine's model behind a server cannot keep.
     """
     config = load_config(preset, list(settings))
@@ -78,6 +76,17 @@ def open_table(preset: str, settings: Sequence[str], tokenizer: str | None) -> T
         problem = "game.rewards.control=shuffled needs all games of an iteration at once"
     if problem:
         raise UsageError(f"settings: {problem}")
+    return config
+
+
+def open_table(preset: str, settings: Sequence[str], tokenizer: str | None) -> Table:
+    """The table of these settings.
+
+    With ``tokenizer`` (what ``model.path`` takes) lengths are those of that model, so that documents are cut as
+    ``spyrl train`` cuts them; without, they are estimated as for a server, as ``spyrl play model.server=...`` does.
+    Raises what `checked_config` does, and `UsageError` for a tokenizer that is not there.
+    """
+    config = checked_config(preset, settings)
     return Table(config, load_task(config.task), _counts(config, tokenizer))
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
 
+from spyrl.config import Config
 from spyrl.errors import SpyRLError
 from spyrl.game import Deal
-from spyrl_environment.table import Table, open_table
+from spyrl_environment.table import checked_config, open_table
 
 
 class DealData(vf.TaskData):
@@ -44,17 +45,17 @@ class SpyrlTasksetConfig(vf.TasksetConfig):
     tokenizer: str | None = None
     """The model (folder or Hub id) whose tokenizer says how long documents and prompts are; estimated without."""
 
+    def configuration(self) -> Config:
+        """SpyRL's configuration of these settings. Raises `spyrl.errors.UsageError`."""
+        return checked_config(self.preset, self.settings)
+
     @model_validator(mode="after")
     def _check(self) -> SpyrlTasksetConfig:
         try:
-            self.table()
+            self.configuration()
         except SpyRLError as error:
             raise ValueError(str(error)) from None
         return self
-
-    def table(self) -> Table:
-        """The table these settings lay."""
-        return open_table(self.preset, self.settings, self.tokenizer)
 
 
 class SpyrlTaskset(vf.Taskset[DealTask, SpyrlTasksetConfig]):
@@ -62,7 +63,7 @@ class SpyrlTaskset(vf.Taskset[DealTask, SpyrlTasksetConfig]):
 
     def __init__(self, config: SpyrlTasksetConfig) -> None:
         super().__init__(config)
-        self.table = config.table()
+        self.table = open_table(config.preset, config.settings, config.tokenizer)
 
     def load(self) -> Iterator[DealTask]:
         """Deal the games, one by one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from spyrl_environment.replays import main as write_replays
 from spyrl_environment.table import open_table
 from spyrl_environment.taskset import DealData
 
+CONFIGS = Path(__file__).parents[1] / "configs"
 REASONED = "game.detectors.answer=reasoned"
 
 
@@ -88,3 +90,20 @@ def test_records_of_something_else_are_no_replays(tmp_path: Path, capsys: pytest
     (tmp_path / "traces.jsonl").write_text('{"a": 1}\n', encoding="utf-8")
     assert write_replays([str(tmp_path)]) == 2
     assert "line 1: no episode" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["detection", "performing"])
+def test_the_configurations_for_prime_rl_play_the_published_game(stage: str) -> None:
+    whole = tomllib.loads((CONFIGS / f"prime-rl-{stage}.toml").read_text(encoding="utf-8"))
+    [source] = whole["orchestrator"]["train"]["source"]
+    config = vf.resolve_env_config(source["env"])
+    published = load_config("writing-qwen3-4b")
+    assert config.stage == stage
+    assert config.taskset.configuration() == published
+    assert config.taskset.tokenizer == whole["model"]["name"] == published.model.path
+    assert whole["orchestrator"]["batch_size"] == published.training.games
+    assert whole["max_steps"] <= published.game.gate.patience
+    assert whole["orchestrator"]["train"]["sampling"] == {
+        "temperature": published.game.temperature,
+        "max_tokens": published.game.max_tokens,
+    }
