@@ -53,7 +53,7 @@ def episodes(file: Path) -> Iterator[vf.Episode]:
         with file.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    yield _episode(line)
+                    yield typed(vf.WireEpisode.model_validate_json(line))
                 except ValueError as error:
                     why = first_line(error)
                     raise UsageError(f"{file}, line {number}: no episode of this environment: {why}") from None
@@ -61,8 +61,8 @@ def episodes(file: Path) -> Iterator[vf.Episode]:
         raise UsageError(f"cannot read {file}: {error.strerror}") from None
 
 
-def _episode(line: str) -> vf.Episode:
-    episode = vf.WireEpisode.model_validate_json(line)
+def typed(episode: vf.WireEpisode) -> vf.Episode:
+    """A recorded episode with its deal and turns as the environment made them. Raises `ValueError` for another's."""
     episode.task.data = DealData.model_validate(episode.task.data.model_dump())
     for trace in episode.traces:
         trace.task.data = TurnData.model_validate(trace.task.data.model_dump())

@@ -92,7 +92,7 @@ def scripted(body: dict[str, Any]) -> str:
     if not detects(body):
         return ["", "<think>so</think>", " \n"][draw % 3] + f"Story {draw % 1000}.\n"
     number = draw // 10 % 5 + 1
-    return [f"\\boxed{{{number}}}", f"It is \\boxed{{{number}}}.", "\\boxed{N/A}", "who knows", ""][min(draw % 10, 4)]
+    return ["\\boxed{N/A}", "who knows", "", *[f"It is \\boxed{{{number}}}."] * 7][draw % 10]
 
 
 @pytest.fixture
