@@ -281,6 +281,17 @@ def _rewards(
     return performing, detecting
 
 
+def performing_seed(seed: int, deal: Deal, round_: int, player: int) -> int:
+    """The seed of one player's turn, which tells whose sample of a request it is; ``seed`` is the run's."""
+    return named_seed(seed, deal.iteration, deal.game, f"performing/{round_}/{player}")
+
+
+def detection_seed(seed: int, deal: Deal, voter: int | None, number: int) -> int:
+    """The seed of a voter's ``number``-th ballot (from 0), likewise; ``None``: of the detectors that are no players."""
+    who = "detector" if voter is None else f"voter {voter}"
+    return named_seed(seed, deal.iteration, deal.game, f"detection/{who}/{number}")
+
+
 def document_budget(task: Task, policy: Policy, settings: GameSettings) -> int:
     """How many tokens a document may have: what the prompt limit leaves beside the rules and room for the outputs.
 
@@ -320,9 +331,7 @@ def _performing_requests(
             tuple(turn.player for turn in group),
             Request(
                 messages[key],
-                tuple(
-                    named_seed(seed, t.deal.iteration, t.deal.game, f"performing/{t.round}/{t.player}") for t in group
-                ),
+                tuple(performing_seed(seed, turn.deal, turn.round, turn.player) for turn in group),
                 sampling,
             ),
         )
@@ -353,8 +362,7 @@ def _detection_request(
     """The request for one voter's ballots, its document cut to fit; ``None`` where none of it would be left."""
     deal, detectors = performance.deal, settings.detectors
     observation = deal.document.text if voter is None else deal.observation(voter)
-    who = "detector" if voter is None else f"voter {voter}"
-    seeds = tuple(named_seed(seed, deal.iteration, deal.game, f"detection/{who}/{i}") for i in range(detectors.ballots))
+    seeds = tuple(detection_seed(seed, deal, voter, number) for number in range(detectors.ballots))
     direct = detectors.answer == "direct"
     sampling = Sampling(settings.temperature, 1.0 if direct else settings.top_p, detectors.max_tokens)
 
