@@ -53,9 +53,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
 
     def planned(wanted: Config, where: str | None, gpus: int | None) -> Plan:
-        return make_plan(
-            wanted, where, gpus, output=options.output, ballot=options.ballot, measure=options.measure
-        )
+        return make_plan(wanted, where, gpus, output=options.output, ballot=options.ballot, measure=options.measure)
 
     with nullcontext() if options.json else console.status("planning"):
         plan = planned(config, options.gpu, options.gpus)

@@ -78,9 +78,7 @@ def this_cpu() -> Device:
     flops = 2 * 768**3 / _seconds(lambda: one @ other)
     weights, vector = torch.rand(4096, 4096), torch.rand(4096)
     bandwidth = weights.numel() * 4 / _seconds(lambda: weights @ vector)
-    return Device(
-        "cpu", float(_installed()), flops, bandwidth, f"{processor}, measured", 0.7, 0.7, 0.2e-3
-    )
+    return Device("cpu", float(_installed()), flops, bandwidth, f"{processor}, measured", 0.7, 0.7, 0.2e-3)
 
 
 def _seconds(work: object) -> float:

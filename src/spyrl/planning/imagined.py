@@ -174,9 +174,7 @@ class ImaginedPolicy:
         path = tree.paths[chosen]
         even = (1 / len(request.choices),) * len(request.choices)
         allowed = tuple(tree.allowed[path[:length]] for length in range(len(path)))
-        return Completion(
-            request.choices[chosen], "choice", "", prompt, path, (0.0,) * len(path), even, allowed
-        )
+        return Completion(request.choices[chosen], "choice", "", prompt, path, (0.0,) * len(path), even, allowed)
 
     def _prompt(self, request: Request) -> list[int]:
         return self._vocabulary.prompt(request, self._template)
@@ -282,9 +280,7 @@ class _MadeUp:
         while len(pool) < 2 * words:
             pool += pool
         step = max((len(pool) - words) // self.size, 1)
-        self._rows = [
-            Document(str(number), " ".join(pool[number * step :][:words])) for number in range(self.size)
-        ]
+        self._rows = [Document(str(number), " ".join(pool[number * step :][:words])) for number in range(self.size)]
 
     def block(self, number: int) -> list[Document]:
         return [] if number else self._rows
@@ -300,7 +296,4 @@ def _texts(task: str) -> list[str]:
 def expected_lengths(config: Config, output: int | None = None, ballot: int | None = None) -> Lengths:
     """The lengths a person states, or else `EXPECTED` where limits are not lower."""
     game = config.game
-    return Lengths(
-        min(output or EXPECTED, game.max_tokens), min(ballot or EXPECTED, game.detectors.max_tokens)
-    )
-
+    return Lengths(min(output or EXPECTED, game.max_tokens), min(ballot or EXPECTED, game.detectors.max_tokens))

@@ -69,6 +69,11 @@ def _sum(parts: Sequence[Part]) -> float:
     return sum(part.bytes for part in parts)
 
 
+def program_bytes(device: Device) -> float:
+    """Bytes that libraries take before there is a model; on a GPU, its context."""
+    return _PROGRAM["cpu" if device.is_cpu else "gpu"]
+
+
 def compute_bytes(config: Config, device: Device) -> int:
     """Bytes of a number in the type that is computed in."""
     dtype = config.model.dtype
@@ -162,7 +167,7 @@ def memory(
     moments = 2 * FLOAT * shape.trained * (2 if training.optimizer == "per_stage" else 1)
     has_reference = training.kl > 0 and not shape.adapters
     held = [
-        Part("libraries and context", _PROGRAM["cpu" if device.is_cpu else "gpu"]),
+        Part("libraries" if device.is_cpu else "CUDA context", program_bytes(device)),
         Part(f"weights ({'float32' if weights == FLOAT else 'bfloat16'})", sharded(base, gpus)),
         Part("AdamW's moments (float32)", sharded(moments, gpus)),
     ]

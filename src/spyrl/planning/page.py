@@ -80,9 +80,7 @@ def _devices(plan: Plan) -> str:
 def _source(plan: Plan) -> str:
     on = plan.device
     number = "float32" if on.is_cpu else "dense bfloat16"
-    return (
-        f"{on.flops / 1e12:,.3g} TFLOP/s in {number}, {on.bandwidth / 1e12:.3g} TB/s of memory; {on.source}"
-    )
+    return f"{on.flops / 1e12:,.3g} TFLOP/s in {number}, {on.bandwidth / 1e12:.3g} TB/s of memory; {on.source}"
 
 
 def _described(plan: Plan) -> list[tuple[str, str]]:
@@ -139,8 +137,8 @@ def _show_memory(console: Console, plan: Plan) -> None:
 
 def _fitting(plan: Plan, remedies: Sequence[Remedy]) -> list[str]:
     memory = plan.memory
-    room = f"{_gb(memory.room)} of {_gb(plan.device.memory)} GB" if not plan.device.is_cpu else (
-        f"{_gb(memory.room)} GB"
+    room = (
+        f"{_gb(memory.room)} of {_gb(plan.device.memory)} GB" if not plan.device.is_cpu else (f"{_gb(memory.room)} GB")
     )
     if memory.fits:
         return [f"fits: {_gb(memory.peak)} GB at most, with all answers at their limits; usable are {room}"]
@@ -211,7 +209,9 @@ def _notes(plan: Plan) -> list[str]:
     if config.model.performer or config.model.detector:
         notes.append("Fixed models that play beside the learner are planned as if they were the learner.")
     if plan.shape.context and _longest(plan) > plan.shape.context:
-        notes.append(f"Prompt and answer may have {_longest(plan):,} tokens, the model's context {plan.shape.context:,}.")
+        notes.append(
+            f"Prompt and answer may have {_longest(plan):,} tokens, the model's context {plan.shape.context:,}."
+        )
     return notes
 
 
@@ -256,5 +256,3 @@ def _duration(seconds: float) -> str:
     if days > 2:
         return f"{days} d {more} h"
     return f"{hours} h {left:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-

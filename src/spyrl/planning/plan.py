@@ -114,9 +114,7 @@ def _planned(shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengt
     )
 
 
-def memory_at_limits(
-    shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengths, games: Games
-) -> Memory:
+def memory_at_limits(shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengths, games: Games) -> Memory:
     """The memory when all answers run to their limits, which some iteration's will."""
     shown = config.game.players * config.game.rounds * (config.game.max_tokens - lengths.output)
     trees = packs(shape, config)
