@@ -168,6 +168,16 @@ class _Counting(Silent):
         self.now = name
 
 
+class _Nowhere:
+    """In place of the tracker of modules, which fails where inputs are made to require gradients in inference mode."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
 def played(config: Config, folder: Path) -> Found:
     """One iteration, counted."""
     watcher = _Counting()
@@ -180,6 +190,7 @@ def played(config: Config, folder: Path) -> Found:
 
     hook = made.learner.loaded.model.register_forward_pre_hook(note, with_kwargs=True)
     counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _Nowhere()  # type: ignore[assignment]
     before, phase = 0, watcher.phase
 
     def next_phase(name: str) -> None:

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import make_tiny_model
 from transformers import AutoModelForCausalLM
 
 from spyrl.errors import UsageError
 from spyrl.planning.shape import KNOWN, shape_of
 from spyrl.policy.models import with_adapters
 from spyrl.policy.settings import LoraSettings, ModelSettings
+from tiny import make_tiny_model
 
 
 @pytest.mark.parametrize(

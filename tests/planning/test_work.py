@@ -41,7 +41,7 @@ def test_an_answer_attends_to_all_before_it() -> None:
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=40), min_size=1, max_size=5), st.integers(0, 300))
 def test_pairs_are_those_that_attention_computes(rows: list[list[int]], shared: int) -> None:
     inputs = {at: np.array([1] * shared + row) for at, row in enumerate(rows)}
-    laid = laid_out([grow(inputs, 10**6, {at: 1 for at in inputs})])
+    laid = laid_out([grow(inputs, 10**6, dict.fromkeys(inputs, 1))])
     blocks = attention_inputs(laid.exits, torch.device("cpu"), NAME, torch.float32)["blocks"]
     assert pairs_of(laid.exits) == sum(block.mask.numel() for block in blocks)
 

@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy import Completion, Request, Sampling
 from spyrl.policy.base import split_reasoning
-from spyrl.policy.local import LocalPolicy, grouped, draw
+from spyrl.policy.local import LocalPolicy, draw, grouped
 from spyrl.policy.models import LoadedModel, load_model
 from spyrl.policy.prefill import cache_argument, left_padded
 from spyrl.policy.settings import ModelSettings

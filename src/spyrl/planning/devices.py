@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from functools import cache
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
