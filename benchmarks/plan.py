@@ -74,8 +74,10 @@ def run(options: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         model = characters_model(Path(scratch) / "model", options.layers, options.hidden, options.vocabulary)
         documents = write_documents(Path(scratch) / "documents.jsonl", options.games, options.length)
+        task = short_task(Path(scratch))
         for name in options.cases:
             words = [
+                f"task={task}",
                 f"model.path={model}",
                 f"corpus.path={documents}",
                 f"training.games={options.games}",
@@ -101,7 +103,8 @@ SETTINGS = (
 def checked(name: str, words: Sequence[str], folder: Path, only: Sequence[str] = tuple(TOLERANCES)) -> list[Row]:
     """What a run of these settings does against what its plan says."""
     config = load_config("writing-smollm2", list(words))
-    found = played(config, folder)
+    limits = Found(config.game.max_tokens, config.game.detectors.max_tokens, {}, {})
+    found = limits if list(only) == ["memory"] else played(config, folder)
     plan = make_plan(config, "cpu", output=found.output, ballot=found.ballot)
     rows: list[Row] = []
     if "tokens" in only:
@@ -134,10 +137,18 @@ def planned_tokens(plan: Plan) -> dict[str, float]:
     for line in plan.lines:
         phase = {"performing": "perform", "detection": "detect", "learning": "update"}[line.stage]
         passes = 1.0
+        if line.what == "write":  # of an answer's last token nothing follows
+            found[phase] -= answers(plan)[phase]
         if phase == "update":
             passes += own_reference + (training.epochs * training.minibatches > 1) / training.epochs
         found[phase] += line.tokens * passes
     return found
+
+
+def answers(plan: Plan) -> dict[str, float]:
+    """Answers that an iteration writes, by phase; a ballot in the full view."""
+    game, games = plan.config.game, plan.config.training.games
+    return {"perform": games * game.players * game.rounds, "detect": games * game.detectors.ballots}
 
 
 def planned_operations(plan: Plan) -> dict[str, float]:
@@ -220,16 +231,35 @@ def _setup(config: Config, folder: Path, watcher: Silent) -> Setup:
 
 
 def _two_iterations(words: list[str], folder: str) -> Callable[[], None]:
-    config = load_config("writing-smollm2", words)
-    torch.ones(64, 64) @ torch.ones(64, 64)  # what the libraries set up for themselves
+    """Two iterations, after one with the smallest of models, by which all libraries are there."""
+    small = characters_model(Path(folder) / "smallest", layers=1, hidden=16, vocabulary=200)
+    _iterations([*words, f"model.path={small}", "training.games=1", "game.max_tokens=2", "game.min_tokens=2"], folder, 1)
+    return lambda: _iterations(words, folder, 2)
 
-    def work() -> None:
-        made = _setup(config, Path(folder), Silent())
-        state = State()
-        for _ in range(2):
-            state, _ = run_iteration(made, state)
 
-    return work
+def _iterations(words: list[str], folder: str, count: int) -> None:
+    made = _setup(load_config("writing-smollm2", words), Path(folder), Silent())
+    state = State()
+    for _ in range(count):
+        state, _ = run_iteration(made, state)
+
+
+def short_task(folder: Path) -> Path:
+    """A task of few words: where a token is a character, the rules would be most of a prompt."""
+    path = folder / "short.yaml"
+    path.write_text(_TASK, encoding="utf-8")
+    return path
+
+
+_TASK = """\
+name: short
+source: text
+product: line
+instructions: Go on.
+criteria: Any.
+performing_template: "{{ observation }} {{ said }} {{ role }}"
+detecting_template: "{{ observation }} {{ outputs }} {{ voter }} {{ form }}"
+"""
 
 
 def characters_model(folder: Path, layers: int, hidden: int, vocabulary: int) -> Path:

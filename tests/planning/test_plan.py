@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.plan import CASES, SETTINGS, characters_model, checked
+from benchmarks.plan import CASES, SETTINGS, characters_model, checked, short_task
 from benchmarks.texts import write_documents
 from rich.cells import cell_len
 
@@ -25,7 +25,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     model = characters_model(folder / "model", layers=3, hidden=64, vocabulary=500)
     documents = write_documents(folder / "documents.jsonl", 2, 30)
     sizes = ("training.games=2", "game.max_tokens=20", "game.min_tokens=20", "game.detectors.max_tokens=10")
-    return (f"model.path={model}", f"corpus.path={documents}", *sizes, *SETTINGS)
+    return (f"task={short_task(folder)}", f"model.path={model}", f"corpus.path={documents}", *sizes, *SETTINGS)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -40,7 +40,7 @@ def test_peak_memory_is_that_of_a_run(tmp_path: Path, case: str) -> None:
     model = characters_model(tmp_path / "model", layers=4, hidden=256, vocabulary=8000)
     documents = write_documents(tmp_path / "documents.jsonl", 2, 100)
     sizes = ("training.games=2", "game.max_tokens=60", "game.min_tokens=60", "game.detectors.max_tokens=60")
-    words = [f"model.path={model}", f"corpus.path={documents}", *sizes, *SETTINGS, *CASES[case]]
+    words = [f"task={short_task(tmp_path)}", f"model.path={model}", f"corpus.path={documents}", *sizes, *SETTINGS, *CASES[case]]
     (row,) = checked(case, words, tmp_path / "run", ("memory",))
     assert row["holds"] == "yes", row
 
