@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import builder, generate, iteration, overhead, scaling, update
+from benchmarks import builder, generate, iteration, overhead, plan, scaling, update
 from benchmarks.measuring import Row, machine
 
 COMMANDS = {
@@ -23,6 +23,7 @@ COMMANDS = {
     "builder": builder,
     "overhead": overhead,
     "scaling": scaling,
+    "plan": plan,
 }
 
 

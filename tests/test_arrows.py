@@ -34,6 +34,7 @@ MAY_IMPORT = {
         "play",
         "training/settings",
     },
+    "planning": {"errors", "settings", "config", "game", "policy", "tasks", "corpus", "play", "training"},
     "ledger": {"errors", "config", "game", "policy", "tasks", "corpus", "play"},
     "figures": set(),
     "display": {"config", "game", "play", "runs", "figures"},
@@ -55,6 +56,7 @@ MAY_IMPORT = {
         "display",
         "evaluation",
         "ablation",
+        "planning",
     },
 }
 

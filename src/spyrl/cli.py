@@ -26,6 +26,8 @@ EVALUATIONS: tuple[str, ...] = ("ab", "writingbench", "rouge", "math", "game", "
 """The commands after ``spyrl eval``."""
 MORE_COMMANDS: tuple[str, ...] = ("audit", "export")
 
+_EVALUATION = "spyrl.evaluation.commands"
+
 _SETTINGS = "settings as key=value, for example training.iterations=10 (all of them: spyrl options)"
 
 
@@ -101,8 +103,12 @@ def _parser() -> argparse.ArgumentParser:
 
     what = "evaluate a trained model: against its base, on benchmarks, in the game"
     evaluate = commands.add_parser("eval", help=what, description=what.capitalize() + ".")
-    _add_commands(evaluate.add_subparsers(metavar="WHAT", required=True), EVALUATIONS)
-    _add_commands(commands, MORE_COMMANDS)
+    kinds = evaluate.add_subparsers(metavar="WHAT", required=True)
+    for name in EVALUATIONS:
+        _add_command(kinds, name, f"{_EVALUATION}.{name}")
+    for name in MORE_COMMANDS:
+        _add_command(commands, name, f"{_EVALUATION}.{name}")
+    _add_command(commands, "plan", "spyrl.planning.command")
 
     what = "list the recipes, or print one with the source of every number"
     presets = commands.add_parser("presets", help=what, description=what.capitalize() + ".")
@@ -116,16 +122,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_commands(parsers: Any, names: Sequence[str]) -> None:
-    """Commands that have a file of their own: its first line says what they do."""
-    for name in names:
-        module = import_module(f"spyrl.evaluation.commands.{name}")
-        what = (module.__doc__ or "").splitlines()[0].rstrip(".")
-        parser = parsers.add_parser(
-            name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=module.__doc__
-        )
-        module.add(parser)
-        parser.set_defaults(run=module.run)
+def _add_command(parsers: Any, name: str, module: str) -> None:
+    """A command that has a file of its own: its first line says what it does."""
+    command = import_module(module)
+    what = (command.__doc__ or "").splitlines()[0].rstrip(".")
+    parser = parsers.add_parser(
+        name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=command.__doc__
+    )
+    command.add(parser)
+    parser.set_defaults(run=command.run)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy import Completion, Request, Sampling
 from spyrl.policy.base import split_reasoning
-from spyrl.policy.local import LocalPolicy, _grouped, draw
+from spyrl.policy.local import LocalPolicy, draw, grouped
 from spyrl.policy.models import LoadedModel, load_model
 from spyrl.policy.prefill import cache_argument, left_padded
 from spyrl.policy.settings import ModelSettings
@@ -467,7 +467,7 @@ def test_groups_keep_the_order_and_the_budget(items: list[tuple[int, int]], budg
     def padded(group: list[tuple[int, int]]) -> int:
         return max(size for size, _ in group) * sum(rows for _, rows in group)
 
-    groups = list(_grouped(items, budget, lambda item: item[0], lambda item: item[1]))
+    groups = list(grouped(items, budget, lambda item: item[0], lambda item: item[1]))
     assert [item for group in groups for item in group] == items
     assert all(padded(group) <= budget or len(group) == 1 for group in groups)
     # None is smaller than it need be.

@@ -185,8 +185,8 @@ class LocalPolicy:
         rows = [(index, node) for index in wanted for node in trees[index].nodes]
         inputs = [prompts[index] + list(node) for index, node in rows]
         branches: dict[tuple[int, tuple[int, ...]], Tensor] = {}
-        ordered = _near_those_alike({at: (row, len(row)) for at, row in enumerate(inputs)})
-        for batch in _grouped(ordered, self.batch_tokens, lambda at: len(inputs[at])):
+        ordered = near_those_alike({at: (row, len(row)) for at, row in enumerate(inputs)})
+        for batch in grouped(ordered, self.batch_tokens, lambda at: len(inputs[at])):
             asked = [inputs[at] for at in batch]
             logits = read(self.loaded.model, asked, self.loaded.device, trees=self._trees, cached=False).logits
             for (index, node), row in zip([rows[at] for at in batch], logits, strict=True):
@@ -220,8 +220,8 @@ class LocalPolicy:
 
     def _batches(self, wanted: list[int], requests: Sequence[Request], prompts: list[list[int]]) -> Iterator[list[int]]:
         sizes = {index: len(prompts[index]) + requests[index].sampling.max_tokens for index in wanted}
-        ordered = _near_those_alike({index: (prompts[index], sizes[index]) for index in wanted})
-        return _grouped(ordered, self.batch_tokens, sizes.__getitem__, lambda index: requests[index].samples)
+        ordered = near_those_alike({index: (prompts[index], sizes[index]) for index in wanted})
+        return grouped(ordered, self.batch_tokens, sizes.__getitem__, lambda index: requests[index].samples)
 
     def _autocast(self) -> Any:
         return autocast(self.loaded)
@@ -328,7 +328,7 @@ def _uniform(seed: int, count: int) -> Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed))
 
 
-def _near_those_alike(prompts: Mapping[int, tuple[Sequence[int], int]]) -> list[int]:
+def near_those_alike(prompts: Mapping[int, tuple[Sequence[int], int]]) -> list[int]:
     """The keys of prompts, given with their sizes: neighbours share their beginnings where they can.
 
     Largest first, so that what is too much for the memory shows at once.
@@ -338,7 +338,7 @@ def _near_those_alike(prompts: Mapping[int, tuple[Sequence[int], int]]) -> list[
     return [index for group in groups for index in group]
 
 
-def _grouped(
+def grouped(
     items: Sequence[Any], budget: int, size: Callable[[Any], int], rows: Callable[[Any], int] = lambda _: 1
 ) -> Iterator[list[Any]]:
     """Groups of consecutive items whose padded size (rows × longest) stays within ``budget``; at least one each."""

@@ -20,7 +20,7 @@ from spyrl.policy.attention import attention_inputs, implementation_of
 from spyrl.policy.cache import pick, roomy_cache
 from spyrl.policy.trees import Ints, Laid, Tree, alike, common_length, grow, laid_out, shelved
 
-_WORTH_SHARING = 0.9  # of the prompts' tokens: trees that leave fewer away cost more than they save
+WORTH_SHARING = 0.9  # of the prompts' tokens: trees that leave fewer away cost more than they save
 _SHORTEST_ROOT = 16  # tokens; one more forward pass is not worth it for fewer
 
 
@@ -49,9 +49,9 @@ def read(
     """
     rows = [np.asarray(prompt, dtype=np.int64) for prompt in prompts]
     if trees:
-        root, grown = _shared(rows)
+        root, grown = shared(rows)
         size = root + sum(tree.size for tree in grown)
-        if size <= _WORTH_SHARING * sum(map(len, rows)):
+        if size <= WORTH_SHARING * sum(map(len, rows)):
             return _as_trees(model, rows, root, grown, device, cached)
     return _in_rows(model, prompts, device, cached)
 
@@ -77,7 +77,7 @@ def _in_rows(model: Any, prompts: Sequence[Sequence[int]], device: torch.device,
     return Reading(logits, cache, mask, positions[:, -1:], ids.numel())
 
 
-def _shared(rows: Sequence[Ints]) -> tuple[int, list[Tree]]:
+def shared(rows: Sequence[Ints]) -> tuple[int, list[Tree]]:
     """The length of what all rows begin with, at least one token less than the shortest, and trees of what follows."""
     ordered = sorted(rows, key=lambda row: row.tolist())  # what the first and the last share, all share
     root = min(common_length(ordered[0], ordered[-1]), min(map(len, rows)) - 1)

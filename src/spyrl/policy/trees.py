@@ -48,7 +48,7 @@ def grow(inputs: Mapping[int, Ints], budget: int, wanted: Mapping[int, int]) -> 
     growing = _Growing()
     for index, row in _ordered(inputs):
         shared = common_length(growing.last, row)
-        if growing.size and growing.size + len(row) - shared > budget:
+        if growing.size and len(row) > shared and growing.size + len(row) - shared > budget:
             found.append(growing.tree(path))
             growing, shared = _Growing(), 0
         growing.add(index, row, shared, path, wanted[index])

@@ -1,0 +1,72 @@
+"""Plan a run: memory, work, hours and cost, before any weight is loaded.
+
+The model's shape is read from its config.json and the run's games are dealt and asked as in training, with answers of an
+assumed length. Told are the memory of each device in each phase and what makes it fit, tokens and operations of an
+iteration with and without sharing prompts' beginnings, hours, and with --price the cost. Without --gpu a small model is
+planned for this processor, another for the first of an RTX 4090 and 1 to 8 H100 that it fits on.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="PRESET|FILE.yaml|key=value",
+        help="a preset or a YAML file first, then settings as key=value",
+    )
+    parser.add_argument("--gpu", metavar="NAME", help="what it is to run on: cpu, RTX 4090, A100-80, H100, ...")
+    parser.add_argument("--gpus", type=_positive, metavar="N", help="how many of them (default 1)")
+    parser.add_argument("--price", type=float, metavar="PER_HOUR", help="of one of them, for the cost of the run")
+    parser.add_argument("--output", type=_positive, metavar="TOKENS", help="a player's output (default at most 1024)")
+    parser.add_argument("--ballot", type=_positive, metavar="TOKENS", help="a reasoned ballot (default at most 1024)")
+    parser.add_argument("--measure", action="store_true", help="read the corpus's documents, though from the Hub")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a page")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    import json
+    from contextlib import nullcontext
+
+    from rich.console import Console
+
+    from spyrl.config import Config, default_preset, load_config
+    from spyrl.errors import UsageError
+    from spyrl.planning.page import as_values, show
+    from spyrl.planning.plan import Plan, make_plan, remedies
+    from spyrl.policy.quiet import quiet_libraries
+
+    sources = [word for word in options.words if "=" not in word]
+    if len(sources) > 1:
+        raise UsageError(f"one preset or file at a time, not {' and '.join(sources)}; settings are written key=value")
+    words = [word for word in options.words if "=" in word]
+    if options.price is not None and options.price < 0:
+        raise UsageError(f"--price should be 0 or more, not {options.price:g}")
+    config = load_config(sources[0] if sources else None, words)
+    preset = sources[0] if sources else default_preset(words)
+    quiet_libraries()
+    console = Console(highlight=False)
+
+    def planned(wanted: Config, where: str | None, gpus: int | None) -> Plan:
+        return make_plan(wanted, where, gpus, output=options.output, ballot=options.ballot, measure=options.measure)
+
+    with nullcontext() if options.json else console.status("planning"):
+        plan = planned(config, options.gpu, options.gpus)
+        fixes = [] if plan.memory.fits else remedies(plan, lambda other, gpus: planned(other, plan.device.name, gpus))
+    if options.json:
+        print(json.dumps(as_values(preset, plan, fixes, options.price), indent=1, ensure_ascii=False))
+    else:
+        show(console, preset, plan, fixes, options.price)
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"should be 1 or more, not {number}")
+    return number
