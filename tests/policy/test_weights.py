@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from spyrl.errors import UsageError
 from spyrl.policy.models import load_model, save_model
 from spyrl.policy.settings import LoraSettings, ModelSettings
-from spyrl.policy.weights import check_weights, whole_weights
+from spyrl.policy.weights import Weights, check_weights
 from tiny import make_tiny_model
 
 
@@ -20,7 +20,7 @@ from tiny import make_tiny_model
 def test_names_and_values_are_those_of_the_models_folder(tmp_path: Path, architecture: str) -> None:
     folder = make_tiny_model(tmp_path / "model", architecture)
     loaded = load_model(ModelSettings(path=str(folder), device="cpu"), trainable=True)
-    handed = dict(whole_weights(loaded.model, torch.float32))
+    handed = dict(Weights(loaded.model, torch.float32))
     stored = load_file(folder / "model.safetensors")
     assert set(handed) == set(stored)  # gemma's tied output layer is in neither
     assert all(torch.equal(handed[name], stored[name]) for name in stored)
@@ -29,7 +29,7 @@ def test_names_and_values_are_those_of_the_models_folder(tmp_path: Path, archite
 
 def test_weights_come_in_the_engines_type(tiny_model: Path) -> None:
     loaded = load_model(ModelSettings(path=str(tiny_model), device="cpu"), trainable=True)
-    assert {tensor.dtype for _, tensor in whole_weights(loaded.model, torch.bfloat16)} == {torch.bfloat16}
+    assert {tensor.dtype for _, tensor in Weights(loaded.model, torch.bfloat16)} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma"])
@@ -42,7 +42,7 @@ def test_adapters_are_merged_into_what_is_handed_over_only(tmp_path: Path, archi
             if "lora_B" in name:
                 parameter.normal_(generator=torch.Generator().manual_seed(len(name)))
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
-    handed = dict(whole_weights(loaded.model, torch.float32))
+    handed = dict(Weights(loaded.model, torch.float32))
     assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())
     save_model(loaded, tmp_path / "merged", merge=True)
     merged = dict(AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32).named_parameters())

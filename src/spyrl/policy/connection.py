@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from time import time
@@ -52,8 +52,8 @@ class Connection:
         self.timeout = timeout
         self.retries = retries
         self.backoff = backoff
-        self._base_url = base_url.strip()
-        self.url = _shown(self._base_url)
+        self.base_url = base_url.strip()
+        self.url = _shown(self.base_url)
         self._api_key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip() or "none"
         if not re.fullmatch(r"[!-~]+", self._api_key):
             raise UsageError(
@@ -65,7 +65,7 @@ class Connection:
         # A dead address is noticed soon, however long an answer may take. Trying again is done in one place, here.
         timeout = load_openai().Timeout(self.timeout, connect=min(self.timeout, 10.0))
         client: openai.AsyncOpenAI = load_openai().AsyncOpenAI(
-            api_key=self._api_key, base_url=self._base_url, timeout=timeout, max_retries=0
+            api_key=self._api_key, base_url=self.base_url, timeout=timeout, max_retries=0
         )
         return client
 
@@ -106,12 +106,42 @@ class Connection:
             await asyncio.sleep(min(wait, LONGEST_WAIT))
             tried += 1
 
-    async def body(self, call: Awaitable[Any], timeout: float) -> object:
-        """Wait for one call and decode its JSON; whatever the client raises becomes a `CallError`."""
+    async def gathered(
+        self, attempts: Sequence[Callable[[openai.AsyncOpenAI], Awaitable[T]]], concurrency: int
+    ) -> list[T | CallError]:
+        """Make all calls, ``concurrency`` at once, each tried again where that may help; a failed one gives its error.
+
+        Raises `UsageError` where the server refuses the key or does not know the model, and `SpyRLError` where no call
+        at all got through to it.
+        """
+        gate = asyncio.Semaphore(concurrency)
+
+        async def one(attempt: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T | CallError:
+            async with gate:
+                try:
+                    return await self.retried(lambda: attempt(client), self.retries)
+                except CallError as failure:
+                    if failure.status in REFUSED_ACCESS or failure.status in WRONG_PATH:
+                        raise self.mendable(failure) from None
+                    return failure
+
+        try:
+            async with self.client() as client, asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(attempt)) for attempt in attempts]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        results = [task.result() for task in tasks]
+        failures = [result for result in results if isinstance(result, CallError)]
+        if failures and len(failures) == len(results) and all(failure.connection for failure in failures):
+            raise self.mendable(failures[0])
+        return results
+
+    async def answer(self, call: Awaitable[T], timeout: float) -> T:
+        """Wait for one call; whatever the client raises becomes a `CallError`."""
         openai = load_openai()
         try:
             async with asyncio.timeout(timeout):
-                raw = await call
+                return await call
         except (openai.APITimeoutError, TimeoutError):
             raise CallError(f"no answer within {timeout:g} s", again=True, connection=True) from None
         except openai.APIConnectionError as error:
@@ -120,6 +150,10 @@ class Connection:
             raise CallError(said, again=True, connection=True) from None
         except openai.APIStatusError as error:
             raise self._refusal(error) from None
+
+    async def body(self, call: Awaitable[Any], timeout: float) -> object:
+        """Wait for one call that returns a raw response, and decode its JSON; see `answer`."""
+        raw = await self.answer(call, timeout)
         try:
             return json.loads(raw.http_response.content)
         except ValueError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spyrl.errors import UsageError
 from spyrl.policy.base import Completion, FinishReason, Request, split_reasoning
-from spyrl.policy.connection import REFUSED_ACCESS, WRONG_PATH, CallError, Connection, clean, run_calls
+from spyrl.policy.connection import CallError, Connection, clean, run_calls
 
 if TYPE_CHECKING:
     import openai
@@ -88,31 +87,12 @@ class ServerPolicy:
         return sum(self.count_tokens(message["content"]) for message in request.messages)
 
     async def _generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        gate = asyncio.Semaphore(self.concurrency)
-        try:
-            async with self.connection.client() as client, asyncio.TaskGroup() as group:
-                tasks = [
-                    [group.create_task(self._sample(client, gate, request, seed)) for seed in request.seeds]
-                    for request in requests
-                ]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        results = [[task.result() for task in row] for row in tasks]
-        failures = [result for row in results for result in row if isinstance(result, CallError)]
-        if failures and len(failures) == sum(map(len, results)) and all(failure.connection for failure in failures):
-            raise self.connection.mendable(failures[0])
-        return [[_completion(result) for result in row] for row in results]
+        def attempt(request: Request, seed: int) -> Callable[[openai.AsyncOpenAI], Awaitable[Completion]]:
+            return lambda client: self._chat(client, request, seed)
 
-    async def _sample(
-        self, client: openai.AsyncOpenAI, gate: asyncio.Semaphore, request: Request, seed: int
-    ) -> Completion | CallError:
-        async with gate:
-            try:
-                return await self.connection.retried(lambda: self._chat(client, request, seed), self.connection.retries)
-            except CallError as failure:
-                if failure.status in REFUSED_ACCESS or failure.status in WRONG_PATH:
-                    raise self.connection.mendable(failure) from None
-                return failure
+        attempts = [attempt(request, seed) for request in requests for seed in request.seeds]
+        results = iter(await self.connection.gathered(attempts, self.concurrency))
+        return [[_completion(next(results)) for _ in request.seeds] for request in requests]
 
     async def _chat(self, client: openai.AsyncOpenAI, request: Request, seed: int) -> Completion:
         create: Callable[..., Awaitable[Any]] = client.chat.completions.with_raw_response.create

@@ -8,19 +8,18 @@ its transformers counterpart. Ballots that are chosen are drawn here, from exact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from spyrl.errors import UsageError
 from spyrl.policy.base import Completion, FinishReason, Request, Sampling
 from spyrl.policy.choices import chosen
 from spyrl.policy.models import LoadedModel
 from spyrl.policy.prompts import Prompts
-from spyrl.policy.weights import check_weights, whole_weights
+from spyrl.policy.weights import Weights, check_weights
 
 MOST_CHOICES = 20
 """How many tokens' log-probabilities vLLM tells of a step unless it is started otherwise (``max_logprobs``)."""
@@ -84,7 +83,7 @@ class Engine(Protocol):
         """Go on with all prompts; results in the order of ``asked``, one a sample."""
         ...
 
-    def wake(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+    def wake(self, weights: Weights) -> None:
         """Take these weights, to the last, and be ready to write; nothing computed with earlier ones is used."""
         ...
 
@@ -110,6 +109,7 @@ class VllmPolicy:
         self.engine = engine
         self.prompts = Prompts(loaded, template or {})
         self.on_tokens = on_tokens
+        self._weights = Weights(loaded.model, loaded.dtype)
         self._ends = tuple(sorted(self.prompts.ends))
 
     def count_tokens(self, text: str) -> int:
@@ -125,7 +125,7 @@ class VllmPolicy:
 
         Where several processes train one model, all of them come here together.
         """
-        self.engine.wake(whole_weights(self.loaded.model, self.loaded.dtype))
+        self.engine.wake(self._weights)
 
     def sleep(self) -> None:
         """Leave the GPU to the update."""

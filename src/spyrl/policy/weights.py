@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ _ADAPTERS = (".lora_A.", ".lora_B.")
 
 
 def check_weights(model: Any) -> None:
-    """Raises `UsageError` for adapters that `whole_weights` cannot merge."""
+    """Raises `UsageError` for adapters that `Weights` cannot merge."""
     others = sorted({name.split(".lora_")[0] for name, _ in model.named_parameters() if _is_other_adapter(name)})
     if others:
         raise UsageError(
@@ -22,22 +23,44 @@ def check_weights(model: Any) -> None:
         )
 
 
-@torch.no_grad()
-def whole_weights(model: Any, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Names as in the model's folder, and tensors in ``dtype`` on the model's device.
+@dataclass(frozen=True)
+class Weights:
+    """The weights of ``model`` as they are when they are asked for, named as in the model's folder.
 
     LoRA adapters are merged into what is yielded, not into the model; tied weights come once. Weights that FSDP2
-    shards are gathered here, one parameter at a time, so every process must go through all of them.
+    shards are gathered one parameter at a time, so every process must go through all of them.
     """
-    base = model.get_base_model() if hasattr(model, "peft_config") else model
-    for name, parameter in base.named_parameters():
-        if any(part in name for part in _ADAPTERS):
-            continue
-        whole = _gathered(parameter)
-        layer, adapted, last = name.partition(".base_layer.")
-        if adapted and last == "weight":
-            whole = whole + _adapters_product(base.get_submodule(layer)).to(whole)
-        yield f"{layer}.{last}" if adapted else name, whole.to(dtype)
+
+    model: Any
+    dtype: torch.dtype
+    """What they are handed over in."""
+
+    @torch.no_grad()
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        base = _base(self.model)
+        for name, parameter in _own_parameters(base):
+            whole = _gathered(parameter)
+            layer, adapted, last = name.partition(".base_layer.")
+            if adapted and last == "weight":
+                whole = whole + _adapters_product(base.get_submodule(layer)).to(whole)
+            yield _plain_name(name), whole.to(self.dtype)
+
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and whole shapes in the order of iteration, without gathering anything."""
+        return [(_plain_name(name), tuple(each.shape)) for name, each in _own_parameters(_base(self.model))]
+
+
+def _base(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def _own_parameters(base: Any) -> Iterator[tuple[str, Tensor]]:
+    """The parameters but for the adapters."""
+    return ((name, each) for name, each in base.named_parameters() if not any(part in name for part in _ADAPTERS))
+
+
+def _plain_name(name: str) -> str:
+    return name.replace(".base_layer.", ".")
 
 
 def _adapters_product(layer: Any) -> Tensor:

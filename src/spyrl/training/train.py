@@ -15,7 +15,7 @@ from spyrl.play import corpus_for, document_budget, hold_out
 from spyrl.policy.hardware import hardware
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model, save_model
-from spyrl.policy.opening import open_other, open_policy, start_vllm
+from spyrl.policy.opening import check_vllm, open_other, open_policy, start_vllm
 from spyrl.policy.vllm import VllmPolicy
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
@@ -48,16 +48,16 @@ def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
     check_trackers(config.run.log or [])
     task = load_task(config.task)
     others = [open_other(other, config.model, watcher.say) for other in (config.model.performer, config.model.detector)]
+    length = config.game.max_prompt_tokens + max(config.game.max_tokens, config.game.detectors.max_tokens)
+    served = check_vllm(config.model, length) if config.model.engine == "vllm" else None
     seed = named_seed(config.run.seed, "adapters")
     loaded = load_model(config.model, trainable=True, seed=seed, say=watcher.say)
     learner = make_learner(loaded, config.training, config.game.temperature)
-    template, engine = dict(config.model.template or {}), None
+    options: dict[str, Any] = {"template": dict(config.model.template or {}), "on_tokens": watcher.tokens}
+    engine = None
     if config.model.engine == "vllm":
-        written = max(config.game.max_tokens, config.game.detectors.max_tokens)
-        running = start_vllm(loaded, config.model, config.game.max_prompt_tokens + written, watcher.say)
-        own = engine = VllmPolicy(loaded, running, template=template, on_tokens=watcher.tokens)
-    else:
-        own = LocalPolicy(loaded, batch_tokens=config.model.batch_tokens, template=template, on_tokens=watcher.tokens)
+        engine = VllmPolicy(loaded, served or start_vllm(loaded, config.model, length), **options)
+    own = engine or LocalPolicy(loaded, batch_tokens=config.model.batch_tokens, **options)
     performer, detector = (other or own for other in others)
     corpus = corpus_for(config, task, performer)
     room = run.free_bytes()
