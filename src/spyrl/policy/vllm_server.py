@@ -218,4 +218,4 @@ def _written(choice: dict[str, Any], ask: Ask) -> Written:
     if not ask.allowed:
         return Written(ids, logprobs, reason)
     among = {int(name.removeprefix("token_id:")): float(value) for name, value in told["top_logprobs"][0].items()}
-    return Written(ids, logprobs, reason, {token: among[token] for token in ask.allowed})
+    return Written(ids, logprobs, reason, {token: among.get(token, -math.inf) for token in ask.allowed})
