@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ class Told:
 class FakeLLM:
     """Remembers what was done, in order, and answers only awake and with the memory that it gave up taken again."""
 
-    made: list[FakeLLM] = []
+    made: ClassVar[list[FakeLLM]] = []
 
     def __init__(self, **options: Any) -> None:
         if options["gpu_memory_utilization"] > 0.8:

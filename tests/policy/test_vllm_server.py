@@ -202,20 +202,20 @@ def test_vllm_is_not_installed(monkeypatch: pytest.MonkeyPatch, settings: VllmSe
 
 
 def test_a_run_on_a_server(tmp_path: Path, tiny_model: Path, standin: VllmStandIn) -> None:
-    """Three iterations and their measurements, every one with the weights of its time."""
+    """Two iterations, each with the weights of its time."""
     words = ["model.engine=vllm", f"model.vllm.server={standin.url}", f"model.vllm.folder={tmp_path / 'weights'}"]
-    words += ["training.iterations=3", "training.lr=1e-2", "training.importance_cap=2"]
+    words += ["training.iterations=2", "training.lr=1e-2", "training.importance_cap=2"]
     words += ["training.stages=joint"]
     config = tiny_config(tmp_path, tiny_model, *words)
     run, onlooker = RunFolder(Path(config.run.folder) / "tiny"), Onlooker()
     assert train(config, run, onlooker, preset="tiny").finished
     lines = list(run.read_metrics())
-    assert [line["tokens/trained"] > 0 for line in lines] == [True] * 3
+    assert [line["tokens/trained"] > 0 for line in lines] == [True] * 2
     assert max(line["logprob_gap/max"] for line in lines) < 1e-3
     assert all(line["importance/mean"] == pytest.approx(1, abs=1e-3) for line in lines)
     assert all(line["seconds/weights"] > 0 for line in lines)
     assert onlooker.counted > 0
-    assert standin.control.count("/collective_rpc") == 3
+    assert standin.control.count("/collective_rpc") == 2
     own = load_model(ModelSettings(path=str(tiny_model), device="cpu"), trainable=False).model.state_dict()
     assert not torch.equal(standin.model.state_dict()["model.norm.weight"], own["model.norm.weight"])
 
