@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM
 
 from spyrl.errors import UsageError
@@ -56,3 +61,25 @@ def test_adapters_that_are_no_product_of_two_are_refused(tiny_model: Path) -> No
     loaded = load_model(ModelSettings(path=str(tiny_model), device="cpu", lora=lora), trainable=True)
     with pytest.raises(UsageError, match=r"model\.lora\.targets: the adapters of .*embed_tokens cannot be merged"):
         check_weights(loaded.model)
+
+
+@pytest.fixture
+def _one_process_of_many(tmp_path: Path) -> Iterator[None]:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_one_process_of_many")
+@pytest.mark.parametrize("rank", [0, 3])
+def test_sharded_weights_are_handed_over_whole(tiny_model: Path, rank: int) -> None:
+    lora = LoraSettings(rank=rank)
+    loaded = load_model(ModelSettings(path=str(tiny_model), device="cpu", lora=lora), trainable=True)
+    whole = {name: tensor.clone() for name, tensor in Weights(loaded.model, torch.float32)}
+    fully_shard(loaded.model, mesh=init_device_mesh("cpu", (1,)))
+    assert all(isinstance(parameter, DTensor) for parameter in loaded.model.parameters())
+    weights = Weights(loaded.model, torch.float32)
+    handed = dict(weights)
+    assert not any(isinstance(tensor, DTensor) for tensor in handed.values())
+    assert all(torch.equal(handed[name], whole[name]) for name in whole)
+    assert weights.shapes() == [(name, tuple(tensor.shape)) for name, tensor in handed.items()]

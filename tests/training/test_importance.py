@@ -57,7 +57,7 @@ def test_only_the_policy_gradient_is_weighted() -> None:
     halved = token_losses(
         logprobs, logprobs.detach(), reference, advantage, entropy, **parts, importance=torch.tensor([0.5])
     )
-    assert float(plain.loss - halved.loss) == pytest.approx(3.0)
+    assert (plain.loss - halved.loss).item() == pytest.approx(3.0)
     assert torch.equal(plain.kl, halved.kl)
     (gradient,) = torch.autograd.grad(plain.loss.sum() - halved.loss.sum(), logprobs)
     assert gradient.item() == pytest.approx(3.0)

@@ -59,6 +59,7 @@ class VllmInProcess:
 
     def wake(self, weights: Weights) -> None:
         """See `Engine.wake`."""
+        torch.cuda.empty_cache()  # what the update has left is vLLM's now
         self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
         self._llm.wake_up(tags=["kv_cache"])
@@ -66,7 +67,6 @@ class VllmInProcess:
 
     def sleep(self) -> None:
         """See `Engine.sleep`. Weights are given up, not kept: the next ones are others."""
-        torch.cuda.empty_cache()
         self._llm.sleep(level=2)
 
 
