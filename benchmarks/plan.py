@@ -233,7 +233,9 @@ def _setup(config: Config, folder: Path, watcher: Silent) -> Setup:
 def _two_iterations(words: list[str], folder: str) -> Callable[[], None]:
     """Two iterations, after one with the smallest of models, by which all libraries are there."""
     small = characters_model(Path(folder) / "smallest", layers=1, hidden=16, vocabulary=200)
-    _iterations([*words, f"model.path={small}", "training.games=1", "game.max_tokens=2", "game.min_tokens=2"], folder, 1)
+    _iterations(
+        [*words, f"model.path={small}", "training.games=1", "game.max_tokens=2", "game.min_tokens=2"], folder, 1
+    )
     return lambda: _iterations(words, folder, 2)
 
 

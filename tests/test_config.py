@@ -260,6 +260,10 @@ def fixed(part: str, stages: str) -> list[str]:
         (["model.detector.path=x", "training.stages=joint"], "model.detector is fixed"),
         (["model.performer.path=x"], "model.performer is fixed and cannot be trained; set training.stages=detection"),
         (["model.performer.path=x", "training.stages=performing"], "model.performer is fixed"),
+        (
+            ["model.engine=vllm", "training.importance_cap=2", "game.top_p=0.9"],
+            "training.importance_cap needs game.top_p=1",
+        ),
         (["training.stages=joint", "training.optimizer=per_stage"], "set training.optimizer=shared"),
         (["model.server=http://localhost/v1", "game.detectors.answer=direct"], "set game.detectors.answer=reasoned"),
         (
@@ -283,6 +287,8 @@ def test_settings_that_contradict_each_other(words: list[str], says: str) -> Non
         ["model.performer.path=x", "training.stages=detection"],
         ["training.stages=joint"],
         ["training.optimizer=per_stage"],
+        ["training.importance_cap=2", "game.top_p=0.9"],
+        ["model.engine=vllm", "training.importance_cap=2"],
         ["model.server=http://localhost/v1", "game.detectors.answer=reasoned"],
         fixed("performer", "detection"),
     ],

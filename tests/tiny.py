@@ -62,8 +62,12 @@ def make_tiny_model(
     scale: float = 4.0,
     chat_template: str | None = CHAT_TEMPLATE,
     dtype: torch.dtype = torch.float32,
+    head_dim: int = 8,
 ) -> Path:
-    """Write a model of about 30k random parameters; ``scale`` sharpens its distributions. Returns ``folder``."""
+    """Write a model of about 30k random parameters; ``scale`` sharpens its distributions. Returns ``folder``.
+
+    Some engines need a larger ``head_dim``.
+    """
     tokenizer = byte_tokenizer(chat_template)
     make_config, make_model = _ARCHITECTURES[architecture]
     config = make_config(
@@ -72,7 +76,7 @@ def make_tiny_model(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=architecture == "gemma",
-        **_SHAPE,
+        **{**_SHAPE, "head_dim": head_dim},
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

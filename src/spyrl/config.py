@@ -123,6 +123,8 @@ def config_of(data: Mapping[str, Any], where: str) -> Config:
         problem = "training.evaluation needs documents of its own: set training.evaluation.path, or its every to 0"
     elif config.game.min_tokens and (model.server or (model.performer and model.performer.server)):
         problem = "game.min_tokens needs the model in this process; a server cannot be asked for it"
+    elif config.training.importance_cap and model.engine == "vllm" and config.game.top_p < 1:
+        problem = "training.importance_cap needs game.top_p=1: vLLM tells the probabilities of what top_p leaves"
     if problem:
         raise UsageError(f"{where}: {problem}")
     return config

@@ -357,7 +357,7 @@ def test_waits_double_unless_the_server_names_one(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("spyrl.policy.server.asyncio.sleep", sleep)
+    monkeypatch.setattr("spyrl.policy.connection.asyncio.sleep", sleep)
     fake.chat = lambda body: (429, {"error": {"message": "slow down"}}, headers)
     assert one(policy(fake, retries=3, backoff=1.0)).finish_reason == "failed"
     assert [seconds for seconds in waited if seconds] == waits  # the client's own tasks yield with sleep(0)

@@ -51,6 +51,8 @@ def test_made_up_runs() -> None:
         ({"diversity/between": 0.1}, {"diversity/between": 0.31}, "diversity: outputs for different documents"),
         ({"diversity/repetition": 0.1}, {"diversity/repetition": 0.31}, "diversity: outputs repeat themselves"),
         ({}, {"diversity/repetition": 0.9}, None),
+        ({}, {"logprob_gap/mean": 0.12}, "engine: what generates samples with other probabilities"),
+        ({}, {"logprob_gap/mean": 0.05, "logprob_gap/max": 0.7}, None),
     ],
 )
 def test_thresholds(first: dict[str, float], now: dict[str, float], begins: str | None) -> None:

@@ -6,11 +6,15 @@ small tree, and a choice's probability is the product of the renormalised probab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+from torch import Tensor
+
 from spyrl.errors import UsageError
+from spyrl.policy.base import Completion, Request
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,45 @@ def choice_tree(tokens: Callable[[str], list[int]], begin: str, choices: tuple[s
             )
         paths.append(path[:length])
     return ChoiceTree(tuple(paths))
+
+
+def chosen(
+    request: Request,
+    prompt: tuple[int, ...],
+    tree: ChoiceTree,
+    branches: Mapping[tuple[int, ...], Sequence[float]],
+) -> list[Completion]:
+    """The request's completions, one a seed, drawn from its choices' exact probabilities.
+
+    ``branches`` has for every node of ``tree`` the log-probabilities of its ``allowed`` tokens, in their order.
+    """
+    steps = []  # for each choice, the log-probability of each of its tokens
+    for path in tree.paths:
+        nodes = [path[:length] for length in range(len(path))]
+        steps.append([branches[node][tree.allowed[node].index(token)] for node, token in zip(nodes, path, strict=True)])
+    probabilities = torch.tensor([sum(logprobs) for logprobs in steps], dtype=torch.float64).softmax(0)
+    completions = []
+    for seed in request.seeds:
+        if request.sampling.temperature == 0:
+            at = int(probabilities.argmax())
+        else:
+            at = int(torch.searchsorted(probabilities.cumsum(0), uniform(seed, 1).double(), right=True))
+            at = min(at, len(tree.paths) - 1)
+        path = tree.paths[at]
+        completions.append(
+            Completion(
+                request.choices[at],
+                "choice",
+                prompt_ids=prompt,
+                token_ids=path,
+                logprobs=tuple(steps[at]),
+                probabilities=tuple(probabilities.tolist()),
+                allowed=tuple(tree.allowed[path[:length]] for length in range(len(path))),
+            )
+        )
+    return completions
+
+
+def uniform(seed: int, count: int) -> Tensor:
+    """``count`` numbers in [0, 1) of this seed's own generator, always drawn on the CPU."""
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed))

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spyrl.errors import SpyRLError, UsageError
+from spyrl.errors import SpyRLError
 from spyrl.policy.attention import takes_trees
-from spyrl.policy.base import Completion, FinishReason, Request, Sampling, split_reasoning
-from spyrl.policy.choices import ChoiceTree, choice_tree
+from spyrl.policy.base import Completion, FinishReason, Request, Sampling
+from spyrl.policy.choices import chosen, uniform
 from spyrl.policy.models import LoadedModel
 from spyrl.policy.prefill import forward, read
+from spyrl.policy.prompts import Prompts
 from spyrl.policy.trees import alike
 
 _CHUNK = 1024  # of the vocabulary
@@ -54,33 +55,29 @@ class LocalPolicy:
         self.name = loaded.name
         self.loaded = loaded
         self.batch_tokens = batch_tokens
-        self.template = template or {}
+        self.prompts = Prompts(loaded, template or {})
         self.on_tokens = on_tokens
-        self.context = _context_length(loaded)
-        self._ends = _end_tokens(loaded)
+        self._ends = self.prompts.ends
         self._trees = takes_trees(loaded.model, loaded.device)
 
     def count_tokens(self, text: str) -> int:
         """See `Policy.count_tokens`."""
-        return len(self._tokens(text))
+        return len(self.prompts.tokens(text))
 
     def prompt_tokens(self, request: Request) -> int:
         """See `Policy.prompt_tokens`."""
-        return len(self._tokens(self._prompt(request)))
+        return len(self.prompts.tokens(self.prompts.text(request)))
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """See `Policy.generate`. A prompt that the model's context cannot hold gives failed completions."""
-        results: list[list[Completion]] = [[] for _ in requests]
-        texts = [self._prompt(request) for request in requests]
-        prompts = [self._tokens(text) for text in texts]
-        fitting = []
-        for index, (request, prompt) in enumerate(zip(requests, prompts, strict=True)):
-            needed = len(prompt) + (request.sampling.max_tokens if not request.choices else 1)
-            if self.context is not None and needed > self.context:
-                error = f"prompt and answer need {needed} tokens, the model's context holds {self.context}"
-                results[index] = [Completion("", "failed", error=error)] * request.samples
-            else:
-                fitting.append(index)
+        texts = [self.prompts.text(request) for request in requests]
+        prompts = [self.prompts.tokens(text) for text in texts]
+        errors = [self.prompts.too_long(request, prompt) for request, prompt in zip(requests, prompts, strict=True)]
+        results = [
+            [Completion("", "failed", error=error)] * request.samples if error else []
+            for request, error in zip(requests, errors, strict=True)
+        ]
+        fitting = [index for index, error in enumerate(errors) if not error]
         model = self.loaded.model
         was_training = model.training
         model.eval()
@@ -108,24 +105,16 @@ class LocalPolicy:
     ) -> None:
         for batch in self._batches(wanted, requests, prompts):
             rows = [
-                _Row(index, sample, requests[index].sampling, _uniform(seed, requests[index].sampling.max_tokens))
+                _Row(index, sample, requests[index].sampling, uniform(seed, requests[index].sampling.max_tokens))
                 for index in batch
                 for sample, seed in enumerate(requests[index].seeds)
             ]
             self._decode([prompts[index] for index in batch], rows, {index: at for at, index in enumerate(batch)})
             for row in rows:
-                raw = self.loaded.tokenizer.decode(row.token_ids, skip_special_tokens=True)
-                text, reasoning = split_reasoning(raw, opened=texts[row.request].rstrip().endswith("<think>"))
-                results[row.request].append(
-                    Completion(
-                        text,
-                        row.finish_reason,
-                        reasoning,
-                        tuple(prompts[row.request]),
-                        tuple(row.token_ids),
-                        tuple(row.logprobs),
-                        held_back=tuple(sorted(self._ends)) if row.sampling.min_tokens else (),
-                        min_tokens=row.sampling.min_tokens,
+                at = row.request
+                results[at].append(
+                    self.prompts.completion(
+                        requests[at], texts[at], prompts[at], row.token_ids, row.logprobs, row.finish_reason
                     )
                 )
 
@@ -181,10 +170,10 @@ class LocalPolicy:
         results: list[list[Completion]],
     ) -> None:
         """One forward pass a distinct prompt (and one a shared first token of longer choices)."""
-        trees = {index: self._tree(requests[index]) for index in wanted}
+        trees = {index: self.prompts.tree(requests[index]) for index in wanted}
         rows = [(index, node) for index in wanted for node in trees[index].nodes]
         inputs = [prompts[index] + list(node) for index, node in rows]
-        branches: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+        branches: dict[int, dict[tuple[int, ...], list[float]]] = {index: {} for index in wanted}
         ordered = near_those_alike({at: (row, len(row)) for at, row in enumerate(inputs)})
         for batch in grouped(ordered, self.batch_tokens, lambda at: len(inputs[at])):
             asked = [inputs[at] for at in batch]
@@ -192,31 +181,10 @@ class LocalPolicy:
             for (index, node), row in zip([rows[at] for at in batch], logits, strict=True):
                 scores = row[list(trees[index].allowed[node])].float()
                 sampling = requests[index].sampling
-                branches[index, node] = torch.log_softmax(scores / (sampling.temperature or 1.0), 0).cpu()
+                branches[index][node] = torch.log_softmax(scores / (sampling.temperature or 1.0), 0).tolist()
             self.on_tokens(len(batch))
         for index in wanted:
-            results[index] = _choices_of(requests[index], tuple(prompts[index]), trees[index], branches, index)
-
-    def _tree(self, request: Request) -> ChoiceTree:
-        return choice_tree(self._tokens, request.begin, request.choices, request.closing)
-
-    # Prompts
-
-    def _prompt(self, request: Request) -> str:
-        try:
-            text = self.loaded.tokenizer.apply_chat_template(
-                [dict(message) for message in request.messages],
-                tokenize=False,
-                add_generation_prompt=True,
-                **self.template,
-            )
-        except Exception as error:  # templates raise what they like
-            raise UsageError(f"the chat template of {self.name!r} refuses the game's messages: {error}") from error
-        return str(text) + request.begin
-
-    def _tokens(self, text: str) -> list[int]:
-        ids: list[int] = self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+            results[index] = chosen(requests[index], tuple(prompts[index]), trees[index], branches[index])
 
     def _batches(self, wanted: list[int], requests: Sequence[Request], prompts: list[list[int]]) -> Iterator[list[int]]:
         sizes = {index: len(prompts[index]) + requests[index].sampling.max_tokens for index in wanted}
@@ -284,50 +252,6 @@ def _nucleus(probabilities: Tensor, top_p: Tensor) -> Tensor:
     return torch.zeros_like(probabilities).scatter(-1, order, kept)
 
 
-def _choices_of(
-    request: Request,
-    prompt: tuple[int, ...],
-    tree: ChoiceTree,
-    branches: dict[tuple[int, tuple[int, ...]], Tensor],
-    index: int,
-) -> list[Completion]:
-    steps = []  # for each choice, the log-probability of each of its tokens
-    for path in tree.paths:
-        nodes = [path[:length] for length in range(len(path))]
-        steps.append(
-            [
-                float(branches[index, node][tree.allowed[node].index(token)])
-                for node, token in zip(nodes, path, strict=True)
-            ]
-        )
-    probabilities = torch.tensor([sum(logprobs) for logprobs in steps], dtype=torch.float64).softmax(0)
-    completions = []
-    for seed in request.seeds:
-        if request.sampling.temperature == 0:
-            chosen = int(probabilities.argmax())
-        else:
-            chosen = int(torch.searchsorted(probabilities.cumsum(0), _uniform(seed, 1).double(), right=True))
-            chosen = min(chosen, len(tree.paths) - 1)
-        path = tree.paths[chosen]
-        completions.append(
-            Completion(
-                request.choices[chosen],
-                "choice",
-                prompt_ids=prompt,
-                token_ids=path,
-                logprobs=tuple(steps[chosen]),
-                probabilities=tuple(probabilities.tolist()),
-                allowed=tuple(tree.allowed[path[:length]] for length in range(len(path))),
-            )
-        )
-    return completions
-
-
-def _uniform(seed: int, count: int) -> Tensor:
-    """``count`` numbers in [0, 1) of this seed's own generator, always drawn on the CPU."""
-    return torch.rand(count, generator=torch.Generator().manual_seed(seed))
-
-
 def near_those_alike(prompts: Mapping[int, tuple[Sequence[int], int]]) -> list[int]:
     """The keys of prompts, given with their sizes: neighbours share their beginnings where they can.
 
@@ -353,18 +277,3 @@ def grouped(
         widest, count = width, count + rows(item)
     if group:
         yield group
-
-
-def _end_tokens(loaded: LoadedModel) -> frozenset[int]:
-    ends = loaded.model.generation_config.eos_token_id
-    listed = ends if isinstance(ends, list) else [ends]
-    known = {token for token in (*listed, loaded.tokenizer.eos_token_id) if token is not None}
-    if not known:
-        raise UsageError(f"model {loaded.name!r} names no end-of-turn token (eos_token_id in generation_config.json)")
-    return frozenset(known)
-
-
-def _context_length(loaded: LoadedModel) -> int | None:
-    config = loaded.model.config
-    length = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return int(length) if length else None

@@ -30,6 +30,25 @@ class LoraSettings:
 
 
 @dataclass(frozen=True)
+class VllmSettings:
+    """How vLLM generates for the model that is trained."""
+
+    server: str | None = None
+    """Base URL of a vLLM server with GPUs of its own, usually ending in /v1; unset: vLLM runs in this process."""
+    folder: str | None = None
+    """Folder that this process and the server see, to hand weights over in; unset: over NCCL, from GPU to GPU."""
+    memory: float = 0.45
+    """Share of the GPU's memory for vLLM in this process (published: 0.45)."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 < self.memory < 1:
+            raise ValueError(f"memory must be in (0, 1), not {self.memory}")
+        if self.folder and not self.server:
+            raise ValueError("folder is for a server; set vllm.server, or leave it out")
+
+
+@dataclass(frozen=True)
 class OtherModel:
     """A fixed model that takes a part instead of the learner."""
 
@@ -59,6 +78,9 @@ class ModelSettings:
     """Most tokens (prompt and answer, padding included) that are generated side by side."""
     template: dict[str, str | int | float | bool] | None = None
     """Extra variables of the model's chat template, for example ``{enable_thinking: false}``."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What generates in training: the trained model itself, or vLLM, which is handed its weights each iteration."""
+    vllm: VllmSettings = VllmSettings()
     lora: LoraSettings = LoraSettings()
     detector: OtherModel | None = None
     """A fixed model that detects instead of the learner; then only performing can be trained."""

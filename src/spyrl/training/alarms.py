@@ -19,13 +19,14 @@ _LOOKS = {
     "layout": ("markdown", "punctuation", "digits", "capitals"),
 }
 _NAMES = {"mask": "mask characters", "markdown": "Markdown"}
+_APART = 0.1  # nats of logprob_gap/mean; the roundings of bfloat16 make about 0.02
 _RANK_DEVIATION = math.sqrt(1 / 6)  # of the spy's rank, from 0 to 1, among 3 players; among more it is smaller
 
 
 def alarms(first: Mapping[str, Any], now: Mapping[str, Any], warned: set[str]) -> list[str]:
     """What to say of an iteration's metrics, given those of the run's ``first``; ``warned`` keeps what was said of."""
     said = []
-    for matter, text in (*_shortcuts(now), *_ballots(now), *_diversity(first, now)):
+    for matter, text in (*_shortcuts(now), *_ballots(now), *_diversity(first, now), *_engine(now)):
         if matter not in warned:
             warned.add(matter)
             said.append(text)
@@ -80,3 +81,13 @@ def _diversity(first: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tup
             continue
         if after < POORER * before if key == "diversity/distinct_2" else after >= before + ALIKE:
             yield key, f"diversity: {what} ({key} {before:.2f} → {after:.2f})"
+
+
+def _engine(now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    gap = now.get("logprob_gap/mean") or 0.0
+    if gap >= _APART:
+        yield (
+            "engine",
+            f"engine: what generates samples with other probabilities than the learner's (logprob_gap/mean {gap:.2f}); "
+            "are the weights handed over?",
+        )

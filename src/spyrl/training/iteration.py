@@ -25,6 +25,7 @@ from spyrl.play import (
     summarize,
 )
 from spyrl.policy import Policy
+from spyrl.policy.vllm import VllmPolicy
 from spyrl.runs.folder import RunFolder
 from spyrl.tasks import Task
 from spyrl.training.learner import Learner, UpdateStatistics, update
@@ -65,6 +66,8 @@ class Setup:
     run: RunFolder
     watcher: Watcher
     held_out: HeldOut | None = None
+    engine: VllmPolicy | None = None
+    """The learner's policy where that is no part of the learner, and must be given its weights."""
 
 
 def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
@@ -81,6 +84,11 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
         documents, cursor = setup.corpus.take(state.cursor, setup.config.training.games)
         deals, too_short = deal_games(documents, game, seed, state.iteration)
 
+    # An engine beside the learner takes the learner's weights.
+    if setup.engine:
+        with clock("weights"):
+            setup.engine.wake()
+
     # 2. Performing stage: every player does the task from its own observation.
     with clock("perform"):
         performances, unperformed = perform(deals, setup.task, setup.performer, game, seed)
@@ -91,6 +99,8 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
 
     # 4. Settle: tally, rewards, advantages, role baselines; then the gate.
     with clock("settle"):
+        if setup.engine:
+            setup.engine.sleep()
         settled, baselines = settle(played, game, state.baselines, seed)
         verdicts = [each.game.verdict for each in settled if each.game.verdict is not None]
         gate, switched = state.gate.step(verdicts, game.gate) if verdicts else (state.gate, "")
@@ -134,7 +144,11 @@ def _measure(setup: Setup, iteration: int) -> dict[str, float]:
         setup.run.write_held_out(None, [asdict(each) for each in held_out.begun.examples])
     every, done = setup.config.training.evaluation.every, iteration + 1
     if done % every == 0 or done == setup.config.training.iterations:
+        if setup.engine:
+            setup.engine.wake()
         measured = measure(held_out, setup.performer, setup.detector)
+        if setup.engine:
+            setup.engine.sleep()
         setup.run.write_held_out(iteration, [asdict(each) for each in measured.examples])
         metrics |= measured.metrics
     return metrics
@@ -190,6 +204,11 @@ def _metrics(
             "tokens/trained": statistics.tokens,
             "optimizer_steps": statistics.steps,
         }
+        if statistics.importance_mean is not None:
+            metrics |= {
+                "importance/mean": statistics.importance_mean,
+                "importance/capped": statistics.importance_capped,
+            }
     generating = seconds["perform"] + seconds["detect"]
     if metrics.get("tokens/written") and generating > 0:
         metrics["tokens/per_second"] = metrics["tokens/written"] / generating

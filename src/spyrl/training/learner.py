@@ -17,7 +17,7 @@ from spyrl.game import generator, named_seed
 from spyrl.policy.attention import takes_trees
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
-from spyrl.training.loss import token_losses
+from spyrl.training.loss import importance_weights, token_losses
 from spyrl.training.scoring import Batch, Scores, batches, score
 from spyrl.training.settings import TrainingSettings
 from spyrl.training.trajectory import Trajectory
@@ -71,7 +71,9 @@ class UpdateStatistics:
     """What an update did, as means over its scored tokens.
 
     ``gap_mean`` and ``gap_max`` are the absolute difference between the log-probabilities that were sampled with and
-    those the learner computes before its first step; ``tokens`` counts scored tokens.
+    those the learner computes before its first step; ``tokens`` counts scored tokens. ``importance_mean`` is the mean
+    weight of truncated importance sampling and ``importance_capped`` the share of tokens whose weight is the cap; both
+    ``None`` where it is off.
     """
 
     loss: float
@@ -84,6 +86,8 @@ class UpdateStatistics:
     lr: float
     steps: int
     tokens: int
+    importance_mean: float | None = None
+    importance_capped: float | None = None
 
 
 def update(
@@ -142,6 +146,8 @@ def update(
         lr=lr,
         steps=steps,
         tokens=sums.tokens,
+        importance_mean=None if settings.importance_cap is None else sums.importance / count,
+        importance_capped=None if settings.importance_cap is None else sums.capped / count,
     )
 
 
@@ -180,6 +186,8 @@ class _Sums:
     gap: float = 0.0
     gap_max: float = 0.0
     gap_tokens: int = 0
+    importance: float = 0.0
+    capped: float = 0.0
     tokens: int = 0
 
 
@@ -222,6 +230,9 @@ def _accumulate(
                 entropy_gradient=settings.entropy > 0,
             )
         before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in batch.members])
+        told = _told(scored, before.device)
+        cap = settings.importance_cap
+        importance = None if cap is None else importance_weights(before, told, cap)
         losses = token_losses(
             own.logprobs,
             before,
@@ -231,6 +242,7 @@ def _accumulate(
             clip=settings.clip,
             kl=settings.kl,
             entropy=settings.entropy,
+            importance=importance,
         )
         if settings.average == "token":
             total = losses.loss.sum() / written
@@ -241,13 +253,14 @@ def _accumulate(
         sums.entropy += float(own.entropies.detach().sum())
         sums.clipped += float(losses.clipped.sum())
         sums.tokens += sum(lengths)
-        sampled = _each_token([bool(member.sampled_logprobs) for member in scored], lengths, torch.device("cpu")) > 0
-        if sampled.any():
-            told = torch.tensor([logprob for member in scored for logprob in member.sampled_logprobs])
-            gap = (before.cpu()[sampled] - told).abs()
+        gap = (before - told)[~told.isnan()].abs()
+        if len(gap):
             sums.gap += float(gap.sum())
             sums.gap_max = max(sums.gap_max, float(gap.max()))
             sums.gap_tokens += len(gap)
+        if importance is not None and cap is not None:
+            sums.importance += float(importance.sum())
+            sums.capped += float((importance >= cap).sum())
         total.backward()  # type: ignore[no-untyped-call]
         sums.loss += float(total.detach())
         on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in scored))
@@ -258,6 +271,12 @@ def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.d
     return torch.tensor(values, dtype=torch.float32, device=device).repeat_interleave(
         torch.tensor(lengths, device=device)
     )
+
+
+def _told(scored: Sequence[Trajectory], device: torch.device) -> Tensor:
+    """The log-probabilities that tokens were sampled with, NaN where the engine did not tell; shape (tokens,)."""
+    told = [member.sampled_logprobs or [math.nan] * len(member.token_ids) for member in scored]
+    return torch.tensor([logprob for each in told for logprob in each], dtype=torch.float32, device=device)
 
 
 def _reference_scores(learner: Learner, trajectories: Sequence[Trajectory], batch: Batch) -> Scores | None:

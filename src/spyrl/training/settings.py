@@ -57,6 +57,8 @@ class TrainingSettings:
     """Weight β_KL of the k3 estimate of KL(π‖π_ref) (published: 0.001); at 0 no reference model is held."""
     entropy: float = 0.0
     """Weight of an entropy bonus (published: 0)."""
+    importance_cap: float | None = None
+    """Truncated importance sampling: cap C of a token's weight π_trainer/π_engine (2 is usual); unset: no weights."""
     average: Literal["sequence", "token"] = "sequence"
     """Mean over each trajectory's tokens first (GRPO), or over all tokens alike."""
     epochs: int = 1
@@ -84,5 +86,7 @@ class TrainingSettings:
         for key in ("clip", "max_grad_norm"):
             if getattr(self, key) <= 0:
                 raise ValueError(f"{key} must be above 0, not {getattr(self, key)}")
+        if self.importance_cap is not None and self.importance_cap <= 0:
+            raise ValueError(f"importance_cap must be above 0, not {self.importance_cap}")
         if not all(0 <= beta < 1 for beta in self.adam_betas):
             raise ValueError(f"adam_betas must be in [0, 1), not {list(self.adam_betas)}")

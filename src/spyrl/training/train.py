@@ -15,7 +15,8 @@ from spyrl.play import corpus_for, document_budget, hold_out
 from spyrl.policy.hardware import hardware
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model, save_model
-from spyrl.policy.opening import open_other, open_policy
+from spyrl.policy.opening import check_vllm, open_other, open_policy, start_vllm
+from spyrl.policy.vllm import VllmPolicy
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
 from spyrl.settings import plain
@@ -47,15 +48,16 @@ def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
     check_trackers(config.run.log or [])
     task = load_task(config.task)
     others = [open_other(other, config.model, watcher.say) for other in (config.model.performer, config.model.detector)]
+    length = config.game.max_prompt_tokens + max(config.game.max_tokens, config.game.detectors.max_tokens)
+    served = check_vllm(config.model, length) if config.model.engine == "vllm" else None
     seed = named_seed(config.run.seed, "adapters")
     loaded = load_model(config.model, trainable=True, seed=seed, say=watcher.say)
     learner = make_learner(loaded, config.training, config.game.temperature)
-    own = LocalPolicy(
-        loaded,
-        batch_tokens=config.model.batch_tokens,
-        template=dict(config.model.template or {}),
-        on_tokens=watcher.tokens,
-    )
+    options: dict[str, Any] = {"template": dict(config.model.template or {}), "on_tokens": watcher.tokens}
+    engine = None
+    if config.model.engine == "vllm":
+        engine = VllmPolicy(loaded, served or start_vllm(loaded, config.model, length), **options)
+    own = engine or LocalPolicy(loaded, batch_tokens=config.model.batch_tokens, **options)
     performer, detector = (other or own for other in others)
     corpus = corpus_for(config, task, performer)
     room = run.free_bytes()
@@ -72,7 +74,7 @@ def prepare(config: Config, run: RunFolder, watcher: Watcher) -> Setup:
         start = open_policy(config.model)
         first, voter = (other or start for other in others)
         held_out = hold_out(config, task, first, voter, document_budget(task, first, config.game))
-    return Setup(config, task, corpus, performer, detector, learner, run, watcher, held_out)
+    return Setup(config, task, corpus, performer, detector, learner, run, watcher, held_out, engine)
 
 
 def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resume: bool = False) -> Result:
