@@ -212,10 +212,10 @@ def _train(options: argparse.Namespace) -> int:
 
         quiet_libraries()
         console = Console(quiet=not is_main())
-        first = from_main(run.read_metrics)
+        first = from_main(lambda: next(iter(run.read_metrics()), None))
         begun = f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}"
         console.print(f"{begun} · {count()} processes" if count() > 1 else begun, highlight=False)
-        with RunDisplay(console, config, first[0] if first else None) as display:
+        with RunDisplay(console, config, first) as display:
             result = train(config, run, display, preset=preset, resume=options.resume)
     if not is_main():
         return 0

@@ -248,6 +248,7 @@ def _accumulate(
     written = sum(len(trajectories[index].token_ids) for index in minibatch)
     averaged = count() if is_sharded(learner.loaded.model) else 1  # sharding means gradients over processes
     passes = _passes(learner, members)
+    idle = _idle_passes(learner, [trajectories[index] for index in minibatch], len(passes))
     for batch in passes:
         scored = [members[at] for at in batch.members]
         lengths = [len(member.token_ids) for member in scored]
@@ -290,11 +291,11 @@ def _accumulate(
         (total * averaged).backward()  # type: ignore[no-untyped-call]
         sums.loss += float(total.detach())
         on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in scored))
-    for member, batch in _idle_passes(learner, [trajectories[index] for index in minibatch], len(passes)):
+    for member, batch in idle:
         _reference_scores(learner, [member], batch)
         with autocast(learner.loaded):
             scores = score(learner.loaded.model, [member], batch, learner.temperature)
-        (0 * scores.logprobs.sum()).backward()
+        (0 * scores.logprobs.sum()).backward()  # type: ignore[no-untyped-call]
 
 
 def _share(trajectories: Sequence[Trajectory], indices: Sequence[int]) -> list[int]:
@@ -307,16 +308,16 @@ def _passes(learner: Learner, members: Sequence[Trajectory]) -> list[Batch]:
     return list(batches(members, learner.settings.batch_tokens, learner.loaded.device, packed=learner.packed))
 
 
-def _idle_passes(learner: Learner, members: Sequence[Trajectory], own: int) -> Iterator[tuple[Trajectory, Batch]]:
+def _idle_passes(learner: Learner, members: Sequence[Trajectory], own: int) -> list[tuple[Trajectory, Batch]]:
     """Passes with which this process, after its ``own``, goes along with those that have more; what they give is void.
 
     A sharded model's layers are there only when all processes are at them. ``members`` are those of all processes.
     """
-    if is_sharded(learner.loaded.model):
-        shortest = min(members, key=lambda member: len(member.prompt_ids) + len(member.token_ids))
-        (batch,) = _passes(learner, [shortest])
-        for _ in range(max(gathered(own)) - own):
-            yield shortest, batch
+    if not is_sharded(learner.loaded.model):
+        return []
+    shortest = min(members, key=lambda member: len(member.prompt_ids) + len(member.token_ids))
+    (batch,) = _passes(learner, [shortest])
+    return [(shortest, batch)] * (max(gathered(own)) - own)
 
 
 def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.device) -> Tensor:
@@ -341,12 +342,13 @@ def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> dict[int,
     own = _share(trajectories, range(len(trajectories)))
     members = [trajectories[index] for index in own]
     passes = _passes(learner, members)
+    idle = _idle_passes(learner, trajectories, len(passes))
     with torch.no_grad(), autocast(learner.loaded):
         for batch in passes:
             scores = score(learner.loaded.model, members, batch, learner.temperature)
             lengths = [len(members[at].token_ids) for at in batch.members]
             indices = [own[at] for at in batch.members]
             found.update(zip(indices, torch.split(scores.logprobs, lengths), strict=True))
-        for member, batch in _idle_passes(learner, trajectories, len(passes)):
+        for member, batch in idle:
             score(learner.loaded.model, [member], batch, learner.temperature)
     return found

@@ -10,6 +10,7 @@ With one process there is no group, and each function here does the plain thing.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -46,7 +47,8 @@ def is_main() -> bool:
 def together() -> Iterator[None]:
     """Hold the processes that ``torchrun`` started together; with one, do nothing.
 
-    Raises `SpyRLError` where another one ends or stays silent while this one needs it.
+    Raises `UsageError` where something else said that there are several, and `SpyRLError` where another one ends or
+    stays silent while this one needs it.
     """
     if count() == 1:
         yield
@@ -58,12 +60,19 @@ def together() -> Iterator[None]:
     if local < torch.cuda.device_count():
         torch.cuda.set_device(local)
     # Objects travel from main memory to main memory by gloo, gradients and shards by what suits their device.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=LONGEST_WAIT)
     try:
-        yield
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=LONGEST_WAIT)
+    except ValueError as error:
+        raise UsageError(
+            f"WORLD_SIZE={count()} says that there are several processes, but: {first_line(error)}; start them with "
+            "torchrun, or unset WORLD_SIZE"
+        ) from None
+    try:
+        with _ending_with_the_others():
+            yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection")):
-            raise _lost(error) from error
+            raise _lost(first_line(error)) from error
         raise
     dist.destroy_process_group()  # not after an error: it would wait for those that are gone
 
@@ -113,9 +122,9 @@ def from_main(make: Callable[[], T]) -> T:
             told = [(None, error)]
     with _noticing():
         dist.broadcast_object_list(told, src=0)
-    made, error = told[0]
-    if error is not None:
-        raise error
+    made, raised = told[0]
+    if raised is not None:
+        raise raised
     return made  # type: ignore[no-any-return]
 
 
@@ -142,12 +151,27 @@ def _noticing() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise _lost(error) from error
+        raise _lost(first_line(error)) from error
 
 
-def _lost(error: RuntimeError) -> SpyRLError:
+@contextmanager
+def _ending_with_the_others() -> Iterator[None]:
+    """Say why where torchrun ends this process: it does so with SIGTERM when another one has ended."""
+
+    def on_signal(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise _lost("torchrun ends this one")
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _lost(how: str) -> SpyRLError:
     return SpyRLError(
-        f"another process of this run has ended or does not answer ({first_line(error)}); what it said itself, or "
-        "torchrun of its exit code, is the reason. The run goes on from its newest checkpoint with --resume, on any "
-        "number of processes"
+        f"another process of this run has ended or does not answer, or the run was told to stop ({how}). The reason is "
+        "what that process said or, where it could not, its exit code, which torchrun tells. The run goes on from its "
+        "newest checkpoint with --resume, on any number of processes"
     )

@@ -52,7 +52,8 @@ def whole(model: Any | None) -> Iterator[None]:
 
     All processes must enter it. Weights are in the type that the model computes in.
     """
-    parts = [module for module in model.modules() if isinstance(module, FSDPModule)] if is_sharded(model) else []
+    modules = model.modules() if model is not None and is_sharded(model) else []
+    parts = [module for module in modules if isinstance(module, FSDPModule)]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
         part.unshard()

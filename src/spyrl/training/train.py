@@ -94,9 +94,9 @@ def train(config: Config, run: RunFolder, watcher: Watcher, *, preset: str, resu
     """Train to ``config.training.iterations`` and write the model; with ``resume`` from the newest checkpoint.
 
     An interrupt (SIGINT, SIGTERM) ends the run after the iteration under way, with a checkpoint; a second one at
-    once, and with many processes, of which torchrun waits half a minute for none, the first. All processes call this
-    with the same arguments but for ``watcher``. Raises `SpyRLError` when an iteration has no playable game: that is an engine's or a setting's fault and would
-    not mend itself.
+    once. With many processes the first does that, too, since torchrun waits for none longer than half a minute; all
+    of them call this, with the same arguments but for ``watcher``. Raises `SpyRLError` when an iteration has no
+    playable game: that is an engine's or a setting's fault and would not mend itself.
     """
     setup = prepare(config, run, watcher)
     if not resume:
