@@ -87,7 +87,7 @@ def assert_like(run: RunFolder, other: RunFolder, iterations: int, tolerance: fl
         checkpoint = newest_checkpoint(each.checkpoints)
         assert checkpoint is not None
         states.append(json.loads((checkpoint / "state.json").read_text())["state"])
-    assert states[0] == states[1]
+    assert close(*states, tolerance)
     assert sorted(path.name for path in run.model.iterdir()) == sorted(path.name for path in other.model.iterdir())
     for file in other.model.glob("*.safetensors"):
         own, theirs = load_file(run.model / file.name), load_file(file)
@@ -103,12 +103,12 @@ SHORT = ("training.iterations=2", "training.stages=joint", "training.minibatches
 UNEVEN = ("training.games=3", "training.minibatches=3", "training.epochs=2", "training.batch_tokens=1")
 MEASURED = ("training.evaluation.every=1", "training.evaluation.documents=3", "training.evaluation.path={corpus}")
 LONG = ("training.iterations=4", "training.stages=joint", "training.minibatches=1")
+SPARING = ("training.reference=cpu", "training.gradient_checkpointing=true")
 VARIANTS = {
     "whole": (*SHORT, *MEASURED),
     "sharded": (*SHORT, "training.sharding=full"),
     "adapters": (*SHORT, "training.sharding=full", "model.lora.rank=4", "model.lora.merge=true"),
-    "uneven": (*SHORT, *UNEVEN, "training.sharding=full"),
-    "sparing": (*SHORT, "training.sharding=full", "training.reference=cpu", "training.gradient_checkpointing=true"),
+    "sparing": (*SHORT, *UNEVEN, *SPARING, "training.sharding=full"),
 }
 ROUGH = {
     "bfloat16": (*SHORT, "training.sharding=full", "model.dtype=bfloat16"),
@@ -133,7 +133,8 @@ with together():
         watcher = Onlooker()
         result = train(config, RunFolder(folder / name / "tiny"), watcher, preset="tiny", resume=name == "resumed")
         assert result.finished
-        assert watcher.metrics == result.run.read_metrics()[-len(watcher.metrics):]
+        if is_main():  # seconds are its own
+            assert watcher.metrics == result.run.read_metrics()[-len(watcher.metrics):]
 """
 
 
@@ -217,7 +218,7 @@ def test_a_killed_process_ends_the_run_which_goes_on_on_one(
     assert "newest checkpoint with --resume" in done.stderr
     assert "Signal 9 (SIGKILL)" in done.stderr
     assert done.stdout.count("1/4 ") == 1  # the main process alone tells
-    assert "2 processes" in done.stdout
+    assert "2 processes" in " ".join(done.stdout.split())
     assert [line["iteration"] for line in run.read_metrics()] == [0, 1, 2]
     assert newest_checkpoint(run.checkpoints) == run.checkpoints / "iteration-00002"
     assert_like(alone(tmp_path, tiny_model, *LONG, resume=True), stopped[1], 4)

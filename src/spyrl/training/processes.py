@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -170,6 +171,7 @@ def _ending_with_the_others() -> Iterator[None]:
 
 
 def _lost(how: str) -> SpyRLError:
+    how = textwrap.shorten(how, 160)
     return SpyRLError(
         f"another process of this run has ended or does not answer, or the run was told to stop ({how}). The reason is "
         "what that process said or, where it could not, its exit code, which torchrun tells. The run goes on from its "
