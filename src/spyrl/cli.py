@@ -42,13 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except SpyRLError as error:
-        who = f"spyrl, process {rank()}" if rank() else "spyrl"
-        print(f"{who}: {error}", file=sys.stderr)
+        print(f"{_who()}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         kept = options.run.__module__.startswith("spyrl.evaluation")
         how = "the same command goes on" if kept else "a run goes on from its newest checkpoint with --resume"
-        print(f"spyrl: interrupted; {how}", file=sys.stderr)
+        print(f"{_who()}: interrupted; {how}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # nobody reads on, as in ``spyrl options | head``; what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,9 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         hint = "; the run goes on with --resume" if options.run is _train else ""
-        print(f"spyrl: {where}{error.strerror or error}{hint}", file=sys.stderr)
+        print(f"{_who()}: {where}{error.strerror or error}{hint}", file=sys.stderr)
         return 1
     return code
+
+
+def _who() -> str:
+    """Who speaks: of many processes, all but the main one give their number."""
+    return f"spyrl, process {rank()}" if rank() else "spyrl"
 
 
 def _parser() -> argparse.ArgumentParser:

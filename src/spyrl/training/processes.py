@@ -73,7 +73,7 @@ def together() -> Iterator[None]:
             yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection")):
-            raise _lost(first_line(error)) from error
+            raise _lost(f"does not answer ({textwrap.shorten(first_line(error), 120)})") from error
         raise
     dist.destroy_process_group()  # not after an error: it would wait for those that are gone
 
@@ -152,7 +152,7 @@ def _noticing() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise _lost(first_line(error)) from error
+        raise _lost(f"does not answer ({textwrap.shorten(first_line(error), 120)})") from error
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def _ending_with_the_others() -> Iterator[None]:
 
     def on_signal(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
-        raise _lost("torchrun ends this one")
+        raise _lost("torchrun was told to stop")
 
     before = signal.signal(signal.SIGTERM, on_signal)
     try:
@@ -170,10 +170,9 @@ def _ending_with_the_others() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _lost(how: str) -> SpyRLError:
-    how = textwrap.shorten(how, 160)
+def _lost(what: str) -> SpyRLError:
     return SpyRLError(
-        f"another process of this run has ended or does not answer, or the run was told to stop ({how}). The reason is "
-        "what that process said or, where it could not, its exit code, which torchrun tells. The run goes on from its "
-        "newest checkpoint with --resume, on any number of processes"
+        f"another process of this run has ended or {what}. The reason is what it said itself or, where it could say "
+        "nothing, its exit code, which torchrun tells. The run goes on from its newest checkpoint with --resume, on "
+        "any number of processes"
     )
