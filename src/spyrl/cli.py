@@ -17,6 +17,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import spyrl
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy.quiet import quiet_libraries
+from spyrl.training.processes import count, from_main, is_main, rank, together
 
 if TYPE_CHECKING:
     from spyrl.config import Config
@@ -43,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except SpyRLError as error:
-        print(f"spyrl: {error}", file=sys.stderr)
+        print(f"{_who()}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         kept = options.run.__module__.startswith("spyrl.evaluation")
         how = "the same command goes on" if kept else "a run goes on from its newest checkpoint with --resume"
-        print(f"spyrl: interrupted; {how}", file=sys.stderr)
+        print(f"{_who()}: interrupted; {how}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # nobody reads on, as in ``spyrl options | head``; what is left goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,9 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         hint = "; the run goes on with --resume" if options.run is _train else ""
-        print(f"spyrl: {where}{error.strerror or error}{hint}", file=sys.stderr)
+        print(f"{_who()}: {where}{error.strerror or error}{hint}", file=sys.stderr)
         return 1
     return code
+
+
+def _who() -> str:
+    """Who speaks: of many processes, all but the main one give their number."""
+    return f"spyrl, process {rank()}" if rank() else "spyrl"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -154,6 +160,9 @@ def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
 _CHANGEABLE = (
     "training.iterations",
     "training.batch_tokens",
+    "training.sharding",
+    "training.reference",
+    "training.gradient_checkpointing",
     "run.",
     "model.device",
     "model.batch_tokens",
@@ -187,30 +196,38 @@ def _resumed(source: str | None, words: Sequence[str]) -> tuple[Config, RunFolde
     return config, run, preset
 
 
-def _train(options: argparse.Namespace) -> int:
+def _chosen_run(options: argparse.Namespace) -> tuple[Config, RunFolder, str]:
+    """The configuration, the folder of the run, new or to go on with, and its preset."""
     from spyrl.config import default_preset, load_config
     from spyrl.runs.folder import new_run
 
     source, words = _split(options.words)
     if options.resume:
-        config, run, preset = _resumed(source, words)
-    else:
-        preset = source or default_preset(words)
-        config = load_config(preset, words)
-        run = new_run(config.run, preset)
+        return _resumed(source, words)
+    preset = source or default_preset(words)
+    config = load_config(preset, words)
+    return config, new_run(config.run, preset), preset
 
-    from rich.console import Console
 
-    from spyrl.display import RunDisplay, show_summary
-    from spyrl.figures import curve_figure, has_curve
-    from spyrl.training.train import train
+def _train(options: argparse.Namespace) -> int:
+    with together():
+        config, run, preset = from_main(lambda: _chosen_run(options))
 
-    quiet_libraries()
-    console = Console()
-    first = run.read_metrics()
-    console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}", highlight=False)
-    with RunDisplay(console, config, first[0] if first else None) as display:
-        result = train(config, run, display, preset=preset, resume=options.resume)
+        from rich.console import Console
+
+        from spyrl.display import RunDisplay, show_summary
+        from spyrl.figures import curve_figure, has_curve
+        from spyrl.training.train import train
+
+        quiet_libraries()
+        console = Console(quiet=not is_main())
+        first = from_main(lambda: next(iter(run.read_metrics()), None))
+        begun = f"[bold]SpyRL[/bold] {spyrl.__version__} · {preset} → {run.path}"
+        console.print(f"{begun} · {count()} processes" if count() > 1 else begun, highlight=False)
+        with RunDisplay(console, config, first) as display:
+            result = train(config, run, display, preset=preset, resume=options.resume)
+    if not is_main():
+        return 0
     metrics = result.run.read_metrics()
     if not result.finished:
         console.print(f"Stopped after {result.state.iteration} iterations. To go on:", highlight=False)

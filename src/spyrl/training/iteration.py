@@ -29,6 +29,7 @@ from spyrl.policy.vllm import VllmPolicy
 from spyrl.runs.folder import RunFolder
 from spyrl.tasks import Task
 from spyrl.training.learner import Learner, UpdateStatistics, update
+from spyrl.training.processes import from_main
 from spyrl.training.state import State
 from spyrl.training.trajectory import trajectories
 
@@ -73,7 +74,8 @@ class Setup:
 def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
     """Play and learn from one batch of games; returns the state after it and its metrics.
 
-    The games of an iteration follow from the run's seed, the state and the model alone.
+    The games of an iteration follow from the run's seed, the state and the model alone. Of many processes each goes
+    through all of it: the policies divide the writing and the update divides the learning.
     """
     game, seed = setup.config.game, setup.config.run.seed
     stages = trained_stages(setup.config, state.gate)
@@ -127,7 +129,7 @@ def run_iteration(setup: Setup, state: State) -> tuple[State, dict[str, Any]]:
         looks = indicators(replays)
     metrics = _metrics(setup, stages, settled, dropped, statistics, after, switched, clock.seconds)
     metrics |= looks | measured
-    setup.run.record(state.iteration, metrics, replays)
+    from_main(lambda: setup.run.record(state.iteration, metrics, replays))
     for each in dropped:
         setup.watcher.say(f"game {each.deal.game} dropped ({each.reason}): {each.detail}")
     return after, metrics
@@ -141,7 +143,7 @@ def _measure(setup: Setup, iteration: int) -> dict[str, float]:
     metrics: dict[str, float] = {}
     if iteration == 0:
         metrics |= {f"start/{key}": value for key, value in held_out.begun.metrics.items()}
-        setup.run.write_held_out(None, [asdict(each) for each in held_out.begun.examples])
+        from_main(lambda: setup.run.write_held_out(None, [asdict(each) for each in held_out.begun.examples]))
     every, done = setup.config.training.evaluation.every, iteration + 1
     if done % every == 0 or done == setup.config.training.iterations:
         if setup.engine:
@@ -149,7 +151,7 @@ def _measure(setup: Setup, iteration: int) -> dict[str, float]:
         measured = measure(held_out, setup.performer, setup.detector)
         if setup.engine:
             setup.engine.sleep()
-        setup.run.write_held_out(iteration, [asdict(each) for each in measured.examples])
+        from_main(lambda: setup.run.write_held_out(iteration, [asdict(each) for each in measured.examples]))
         metrics |= measured.metrics
     return metrics
 

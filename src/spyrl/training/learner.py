@@ -1,10 +1,14 @@
-"""The learner: the model that is trained, its reference, and the update (paper Eq. 7 and 10)."""
+"""The learner: the model that is trained, its reference, and the update (paper Eq. 7 and 10).
+
+Of many processes each learns from its share of every mini-batch's games; gradients are added up, so that the step is
+that of the whole mini-batch.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +22,10 @@ from spyrl.policy.attention import takes_trees
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
 from spyrl.training.loss import importance_weights, token_losses
+from spyrl.training.processes import count, gathered, rank, sum_gradients
 from spyrl.training.scoring import Batch, Scores, batches, score
 from spyrl.training.settings import TrainingSettings
+from spyrl.training.sharding import is_sharded, shard
 from spyrl.training.trajectory import Trajectory
 
 
@@ -46,7 +52,7 @@ class Learner:
 
 
 def make_learner(loaded: LoadedModel, settings: TrainingSettings, temperature: float) -> Learner:
-    """A learner for a model that was loaded to be trained."""
+    """A learner for a model that was loaded to be trained; with ``settings.sharding`` its weights are divided."""
     model = loaded.model
     reference = None
     if settings.kl > 0 and not hasattr(model, "peft_config"):
@@ -54,6 +60,11 @@ def make_learner(loaded: LoadedModel, settings: TrainingSettings, temperature: f
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
+    packed = settings.packed and takes_trees(model, loaded.device)
+    if settings.sharding == "full" and count() > 1:
+        shard(model, loaded.device, loaded.dtype)
+        if reference is not None:
+            shard(reference, loaded.device, loaded.dtype, offload=settings.reference == "cpu")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     names = ("detection", "performing") if settings.optimizer == "per_stage" else ("shared",)
     optimizers = {
@@ -62,7 +73,6 @@ def make_learner(loaded: LoadedModel, settings: TrainingSettings, temperature: f
         )
         for name in names
     }
-    packed = settings.packed and takes_trees(model, loaded.device)
     return Learner(loaded, reference, optimizers, settings, temperature, packed)
 
 
@@ -100,6 +110,8 @@ def update(
 ) -> UpdateStatistics | None:
     """Take the iteration's optimiser steps on ``trajectories``; ``None`` where there is none to learn from.
 
+    ``trajectories`` are those of all processes; the step and the statistics are the same on each.
+
     Order: old log-probabilities (only where several steps are taken; before a single step they are the current
     ones), then for each epoch and mini-batch of whole games the loss, averaged over the mini-batch and
     accumulated in passes of ``batch_tokens``, gradient clipping, one AdamW step. Raises `SpyRLError` for a loss that
@@ -124,7 +136,9 @@ def update(
             for minibatch in _minibatches(trajectories, settings.minibatches, seed, iteration, epoch):
                 optimizer.zero_grad(set_to_none=True)
                 _accumulate(learner, trajectories, minibatch, old, sums, on_tokens)
-                norm = torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm)
+                if not is_sharded(model):
+                    sum_gradients(learner.parameters)
+                norm = _whole_norm(torch.nn.utils.clip_grad_norm_(learner.parameters, settings.max_grad_norm))
                 if not torch.isfinite(norm):
                     raise SpyRLError(
                         f"iteration {iteration}: the gradient is not finite (loss {sums.loss}); its step was not "
@@ -134,20 +148,21 @@ def update(
                 sums.norm += float(norm)
                 steps += 1
     optimizer.zero_grad(set_to_none=True)
-    count = max(sums.tokens, 1)
+    sums = _together(gathered(sums))
+    tokens = max(sums.tokens, 1)
     return UpdateStatistics(
         loss=sums.loss / steps,
-        kl=sums.kl / count,
-        entropy=sums.entropy / count,
-        clip_fraction=sums.clipped / count,
+        kl=sums.kl / tokens,
+        entropy=sums.entropy / tokens,
+        clip_fraction=sums.clipped / tokens,
         grad_norm=sums.norm / steps,
         gap_mean=sums.gap / max(sums.gap_tokens, 1),
         gap_max=sums.gap_max,
         lr=lr,
         steps=steps,
         tokens=sums.tokens,
-        importance_mean=None if settings.importance_cap is None else sums.importance / count,
-        importance_capped=None if settings.importance_cap is None else sums.capped / count,
+        importance_mean=None if settings.importance_cap is None else sums.importance / tokens,
+        importance_capped=None if settings.importance_cap is None else sums.capped / tokens,
     )
 
 
@@ -172,8 +187,14 @@ def _named_dropout(learner: Learner, seed: int, iteration: int) -> Iterator[None
     """Dropout draws from torch's global generators: give them this iteration's seed, and their own state back."""
     device = learner.loaded.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(named_seed(seed, iteration, "dropout"))
+        torch.manual_seed(named_seed(seed, iteration, rank(), "dropout"))
         yield
+
+
+def _whole_norm(norm: Any) -> Tensor:
+    """The norm of all gradients, of which a sharded model's processes have a part each."""
+    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole
 
 
 @dataclass
@@ -189,6 +210,23 @@ class _Sums:
     importance: float = 0.0
     capped: float = 0.0
     tokens: int = 0
+
+
+def _together(parts: Sequence[_Sums]) -> _Sums:
+    """The sums of all processes; the norm is the same on each."""
+    return _Sums(
+        loss=sum(part.loss for part in parts),
+        kl=sum(part.kl for part in parts),
+        entropy=sum(part.entropy for part in parts),
+        clipped=sum(part.clipped for part in parts),
+        norm=parts[0].norm,
+        gap=sum(part.gap for part in parts),
+        gap_max=max(part.gap_max for part in parts),
+        gap_tokens=sum(part.gap_tokens for part in parts),
+        importance=sum(part.importance for part in parts),
+        capped=sum(part.capped for part in parts),
+        tokens=sum(part.tokens for part in parts),
+    )
 
 
 def _minibatches(
@@ -209,36 +247,40 @@ def _accumulate(
     learner: Learner,
     trajectories: Sequence[Trajectory],
     minibatch: Sequence[int],
-    old: list[Tensor] | None,
+    old: Mapping[int, Tensor] | None,
     sums: _Sums,
     on_tokens: Callable[[int], None],
 ) -> None:
-    """Add up the gradient of the mini-batch's mean loss, pass by pass."""
+    """Add up the gradient of this process's part of the mini-batch's mean loss, pass by pass."""
     settings, device = learner.settings, learner.loaded.device
-    members = [trajectories[index] for index in minibatch]
-    written = sum(len(member.token_ids) for member in members)
-    for batch in batches(members, settings.batch_tokens, device, packed=learner.packed):
+    own = _share(trajectories, minibatch)
+    members = [trajectories[index] for index in own]
+    written = sum(len(trajectories[index].token_ids) for index in minibatch)
+    averaged = count() if is_sharded(learner.loaded.model) else 1  # sharding means gradients over processes
+    passes = _passes(learner, members)
+    idle = _idle_passes(learner, [trajectories[index] for index in minibatch], len(passes))
+    for batch in passes:
         scored = [members[at] for at in batch.members]
         lengths = [len(member.token_ids) for member in scored]
         reference = _reference_scores(learner, members, batch)
         with autocast(learner.loaded):
-            own = score(
+            scores = score(
                 learner.loaded.model,
                 members,
                 batch,
                 learner.temperature,
                 entropy_gradient=settings.entropy > 0,
             )
-        before = own.logprobs.detach() if old is None else torch.cat([old[minibatch[at]] for at in batch.members])
+        before = scores.logprobs.detach() if old is None else torch.cat([old[own[at]] for at in batch.members])
         told = _told(scored, before.device)
         cap = settings.importance_cap
         importance = None if cap is None else importance_weights(before, told, cap)
         losses = token_losses(
-            own.logprobs,
+            scores.logprobs,
             before,
             reference.logprobs if reference else None,
             _each_token([member.advantage for member in scored], lengths, device),
-            own.entropies,
+            scores.entropies,
             clip=settings.clip,
             kl=settings.kl,
             entropy=settings.entropy,
@@ -247,10 +289,10 @@ def _accumulate(
         if settings.average == "token":
             total = losses.loss.sum() / written
         else:
-            shares = [1 / (len(members) * length) for length in lengths]
+            shares = [1 / (len(minibatch) * length) for length in lengths]
             total = (losses.loss * _each_token(shares, lengths, device)).sum()
         sums.kl += float(losses.kl.detach().sum())
-        sums.entropy += float(own.entropies.detach().sum())
+        sums.entropy += float(scores.entropies.detach().sum())
         sums.clipped += float(losses.clipped.sum())
         sums.tokens += sum(lengths)
         gap = (before - told)[~told.isnan()].abs()
@@ -261,9 +303,36 @@ def _accumulate(
         if importance is not None and cap is not None:
             sums.importance += float(importance.sum())
             sums.capped += float((importance >= cap).sum())
-        total.backward()  # type: ignore[no-untyped-call]
+        (total * averaged).backward()  # type: ignore[no-untyped-call]
         sums.loss += float(total.detach())
         on_tokens(sum(len(member.prompt_ids) + len(member.token_ids) for member in scored))
+    for member, batch in idle:
+        _reference_scores(learner, [member], batch)
+        with autocast(learner.loaded):
+            scores = score(learner.loaded.model, [member], batch, learner.temperature)
+        (0 * scores.logprobs.sum()).backward()  # type: ignore[no-untyped-call]
+
+
+def _share(trajectories: Sequence[Trajectory], indices: Sequence[int]) -> list[int]:
+    """The ``indices`` of trajectories that this process learns from: games are dealt in turn."""
+    return [index for index in indices if trajectories[index].game % count() == rank()]
+
+
+def _passes(learner: Learner, members: Sequence[Trajectory]) -> list[Batch]:
+    """The forward passes that score ``members``."""
+    return list(batches(members, learner.settings.batch_tokens, learner.loaded.device, packed=learner.packed))
+
+
+def _idle_passes(learner: Learner, members: Sequence[Trajectory], own: int) -> list[tuple[Trajectory, Batch]]:
+    """Passes with which this process, after its ``own``, goes along with those that have more; what they give is void.
+
+    A sharded model's layers are there only when all processes are at them. ``members`` are those of all processes.
+    """
+    if not is_sharded(learner.loaded.model):
+        return []
+    shortest = min(members, key=lambda member: len(member.prompt_ids) + len(member.token_ids))
+    (batch,) = _passes(learner, [shortest])
+    return [(shortest, batch)] * (max(gathered(own)) - own)
 
 
 def _each_token(values: Sequence[float], lengths: Sequence[int], device: torch.device) -> Tensor:
@@ -288,13 +357,19 @@ def _reference_scores(learner: Learner, trajectories: Sequence[Trajectory], batc
         return score(model, trajectories, batch, learner.temperature)
 
 
-def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> list[Tensor]:
-    """The log-probabilities of all trajectories before the first step."""
+def _logprobs(learner: Learner, trajectories: Sequence[Trajectory]) -> dict[int, Tensor]:
+    """The log-probabilities before the first step of this process's share of all trajectories, by index."""
     found: dict[int, Tensor] = {}
-    device, budget = learner.loaded.device, learner.settings.batch_tokens
+    own = _share(trajectories, range(len(trajectories)))
+    members = [trajectories[index] for index in own]
+    passes = _passes(learner, members)
+    idle = _idle_passes(learner, trajectories, len(passes))
     with torch.no_grad(), autocast(learner.loaded):
-        for batch in batches(trajectories, budget, device, packed=learner.packed):
-            scores = score(learner.loaded.model, trajectories, batch, learner.temperature)
-            lengths = [len(trajectories[index].token_ids) for index in batch.members]
-            found.update(zip(batch.members, torch.split(scores.logprobs, lengths), strict=True))
-    return [found[index] for index in range(len(trajectories))]
+        for batch in passes:
+            scores = score(learner.loaded.model, members, batch, learner.temperature)
+            lengths = [len(members[at].token_ids) for at in batch.members]
+            indices = [own[at] for at in batch.members]
+            found.update(zip(indices, torch.split(scores.logprobs, lengths), strict=True))
+        for member, batch in idle:
+            score(learner.loaded.model, [member], batch, learner.temperature)
+    return found

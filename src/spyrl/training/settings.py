@@ -71,10 +71,17 @@ class TrainingSettings:
     """Score each game's trajectories as a prefix tree, common beginnings once; models that cannot are padded."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
+    sharding: Literal["none", "full"] = "none"
+    """With several processes (torchrun): the whole model on each, or weights, gradients and optimiser state divided
+    among them (FSDP2). With one process they are the same."""
+    reference: Literal["device", "cpu"] = "device"
+    """Where a sharded reference model waits: on the GPUs, or in main memory, from where its layers are fetched."""
     evaluation: EvaluationSettings = EvaluationSettings()
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        if self.reference == "cpu" and self.sharding == "none":
+            raise ValueError("reference=cpu needs sharding=full: a reference that is not divided stays on the device")
         for key in ("iterations", "games", "epochs", "minibatches", "batch_tokens"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} must be at least 1, not {getattr(self, key)}")
