@@ -34,7 +34,7 @@ class UnansweredError(Exception):
         self.missing = missing
 
 
-@dataclass(frozen=True)
+@dataclass
 class Answers:
     """A `spyrl.policy.Policy` that knows its answers by their seeds, and raises `UnansweredError` for others."""
 
