@@ -1,9 +1,9 @@
 """Plan a run: memory, work, hours and cost, before any weight is loaded.
 
-The model's shape is read from its config.json and the run's games are dealt and asked as in training, with answers of an
-assumed length. Told are the memory of each device in each phase and what makes it fit, tokens and operations of an
-iteration with and without sharing prompts' beginnings, hours, and with --price the cost. Without --gpu a small model is
-planned for this processor, another for the first of an RTX 4090 and 1 to 8 H100 that it fits on.
+The model's shape is read from its config.json, and the run's games are dealt and asked as in training, with answers of
+an assumed length. Told are the memory of each device in each phase and what makes it fit, tokens and operations of an
+iteration with and without sharing prompts' beginnings, hours, and with --price the cost. Without --gpu a small model
+is planned for this processor, another for the first of an RTX 4090 and 1 to 8 H100 that it fits on.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from spyrl.planning.shape import Shape
 from spyrl.planning.work import Forward, Generation
 
 FLOAT = 4
-_PROGRAM = {"cpu": 0.45e9, "gpu": 1.0e9}  # libraries as they are loaded; a CUDA context with its kernels
+_PROGRAM = {"cpu": 0.55e9, "gpu": 1.0e9}  # libraries as they are loaded; a CUDA context with its kernels
 _SPARE = {"cpu": 0.0, "gpu": 0.05}  # of a device's memory: what torch's allocator cannot use in pieces
 _ROOM = 64  # tokens that a row's cache has in spare, see spyrl.policy.cache
 
@@ -99,9 +99,9 @@ def cache_bytes(shape: Shape, config: Config, device: Device) -> int:
 def saved_by_layer(shape: Shape, config: Config, device: Device) -> float:
     """Bytes a token that one layer saves for its backward pass.
 
-    h hidden size, q width of queries, k of keys, m of the MLP, n numbers of the computed type (4 or 2 bytes). Both norms
-    save their float32 input and, where weights are trained, what these multiply; the linear layers their input, in
-    bfloat16 a copy for each; attention queries, keys, values (repeated to all heads by SDPA), its result and the
+    h hidden size, q width of queries, k of keys, m of the MLP, n bytes of a computed number (4 or 2). Both norms save
+    their float32 input and, where weights are trained, what these multiply; the linear layers their input, in bfloat16
+    a copy for each; attention queries, keys, values (repeated to all heads by SDPA), its result and the
     logarithm of its sums; the MLP four tensors.
     """
     n, weights, lora = compute_bytes(config, device), weight_bytes(config, device), bool(config.model.lora.rank)
@@ -119,19 +119,21 @@ def saved_by_layer(shape: Shape, config: Config, device: Device) -> float:
     return residual + norms + inputs + normed + attention + 4 * m * n + adapters
 
 
-def activation_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> float:
-    """Bytes that a forward pass saves for its backward pass in all layers, and masks."""
+def activation_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> tuple[float, float]:
+    """Bytes that a forward pass saves for its backward pass: all it holds at its end, and the most in the layers later.
+
+    With gradient checkpointing that is the layers' inputs at first, and one layer besides while it is computed again.
+    """
     layer = saved_by_layer(shape, config, device) * each.tokens
-    masks = 0.0
+    around = 3 * shape.hidden * FLOAT * each.tokens
     if device.is_cpu:  # SDPA makes each layer's masks numbers; FlexAttention needs none
         layer += each.pairs * compute_bytes(config, device)
-        masks = each.pairs + each.rows * each.width**2
-    around = 3 * shape.hidden * FLOAT * each.tokens
+        around += each.pairs + each.rows * each.width**2
     if not config.training.gradient_checkpointing:
-        return shape.layers * layer + masks + around
+        return (shape.layers * layer + around,) * 2
     working = (3 * shape.mlp + 2 * shape.hidden) * compute_bytes(config, device) * each.tokens
-    inputs = shape.layers * shape.hidden * weight_bytes(config, device) * each.tokens
-    return inputs + layer + working + masks + around
+    inputs = shape.layers * shape.hidden * weight_bytes(config, device) * each.tokens + around
+    return inputs, inputs + layer + working
 
 
 def logit_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> float:
@@ -145,11 +147,21 @@ def logit_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> 
     return own + each.written * shape.vocabulary * tensors * FLOAT
 
 
-def head_gradient_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> float:
-    """Bytes as the backward pass begins: the gradient of logits, and that of the output layer's weights if trained."""
+def learning_parts(shape: Shape, config: Config, device: Device, each: Forward) -> tuple[float, float]:
+    """Bytes of activations, and of logits or their gradients, at the worst moment of a forward and backward pass.
+
+    That is the forward pass's end; or the backward pass's beginning, with the gradient of the output layer's weights if
+    they are trained; or, with gradient checkpointing, a layer that is computed again.
+    """
+    forward, layers = activation_bytes(shape, config, device, each)
     own = each.logits * shape.vocabulary * compute_bytes(config, device)
-    scored = each.written * shape.vocabulary * 3 * FLOAT
-    return max(scored + own, own + (0 if shape.adapters else shape.head * FLOAT))
+    head = 0 if shape.adapters else shape.head * FLOAT
+    moments = (
+        (forward, logit_bytes(shape, config, device, each)),
+        (forward, own + max(each.written * shape.vocabulary * 3 * FLOAT, head)),
+        (layers, head if shape.tied else 0),
+    )
+    return max(moments, key=sum)
 
 
 def sharded(bytes_: float, gpus: int) -> float:
@@ -179,13 +191,12 @@ def memory(
         gathered = 2 * shape.linear / shape.layers + shape.head
         copies = n * (shape.parameters if gpus == 1 else gathered)
     gradients = sharded(FLOAT * shape.trained, gpus)
-    worst = max(passes, key=lambda each: learning_bytes(shape, config, device, each))
-    activations = activation_bytes(shape, config, device, worst)
+    activations, logits = max((learning_parts(shape, config, device, each) for each in passes), key=sum)
     learning = [
         Part("gradients (float32)", gradients),
         *([Part("weights in bfloat16", copies)] if copies else []),
         Part("activations", activations),
-        Part("logits", learning_bytes(shape, config, device, worst) - activations),
+        Part("logits", logits),
     ]
     # torch's AdamW has a temporary of all weights on a GPU, of the largest tensor on a CPU.
     temporary = 2 * shape.largest if device.is_cpu else shape.trained
@@ -197,13 +208,6 @@ def memory(
         tuple(learning),
         tuple(step),
     )
-
-
-def learning_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> float:
-    """Bytes that a forward and backward pass needs at its worst moment: activations, and logits or their gradients."""
-    logits = logit_bytes(shape, config, device, each)
-    gradients = head_gradient_bytes(shape, config, device, each)
-    return activation_bytes(shape, config, device, each) + max(logits, gradients)
 
 
 def _generating(

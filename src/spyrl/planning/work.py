@@ -1,14 +1,14 @@
 r"""What an iteration computes: tokens and floating-point operations, stage by stage, as the code lays them out.
 
-A multiplication and an addition are two operations. Forward, for T tokens, P pairs of a query and a key that is computed
-for it (in each layer), and K places whose logits are computed (Kaplan et al. 2020, arXiv 2001.08361, Table 1; Hoffmann
+A multiplication and an addition are two operations. Forward, for T tokens, P pairs of a query and a key that is
+computed for it (in each layer), and K places whose logits are computed (Kaplan et al. 2020, arXiv 2001.08361, Table 1; Hoffmann
 et al. 2022, arXiv 2203.15556, appendix F; attention by itself, since prefix trees leave pairs out):
 
 .. math:: F = 2 N_{linear} T + 4 L d_{queries} P + 2 d V K
 
 The backward pass takes twice that: the gradient of inputs and of weights. With LoRA the frozen weights need the first
-only, so N once; the adapters twice. Gradient checkpointing computes the layers forward once more. The reference's scores
-are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms, rotations and
+only, so N once; the adapters twice. Gradient checkpointing computes the layers forward once more. The reference's
+scores are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms, rotations and
 softmaxes are left out, as is what fused attention computes again in its backward pass.
 """
 
@@ -235,7 +235,7 @@ def trained_by(games: Games, stage: Stage) -> list[Trajectory]:
 
 
 def calls_at_their_limits(calls: Sequence[Call], config: Config, grown: int) -> list[Call]:
-    """The calls as they are when all answers run to their limits; prompts are ``grown`` tokens longer, up to the longest."""
+    """The calls as they are when all answers run to their limits, their prompts ``grown`` tokens longer."""
     most = config.game.max_prompt_tokens
     return [
         replace(
