@@ -91,7 +91,9 @@ def make_plan(
     games = play_games(config, lengths, measure=measure)
     if not named:
         small = config.model.device == "cpu" or shape.parameters < _SMALL
-        ladder = [("cpu", 1)] if small else [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus)]
+        ladder: list[tuple[str, int | None]] = (
+            [("cpu", 1)] if small else [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus)]
+        )
         named = [(device(name), count or 1) for name, count in ladder]
     plans = (_planned(shape, config, on, count, lengths, games) for on, count in named)
     return next((plan for plan in plans if plan.memory.fits), None) or _planned(
@@ -144,7 +146,7 @@ def _stages(config: Config) -> tuple[Stage, ...]:
     stages = config.training.stages
     if not config.game.has_spy:
         return ("performing",)
-    return (stages,) if stages in ("detection", "performing") else STAGES  # type: ignore[return-value]
+    return (stages,) if stages in ("detection", "performing") else STAGES
 
 
 def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) -> Iterator[Line]:
