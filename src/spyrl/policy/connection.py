@@ -34,8 +34,9 @@ OUT_OF_RANGE = re.compile(r"between|at most|at least|(less|greater) than", re.IG
 
 
 class Connection:
-    """Where a server is and how it is called; ``name`` is the model asked for there, ``key`` what its address is set by.
+    """Where a server is and how it is called.
 
+    ``name`` is the model asked for there, ``key`` what the address is set by.
     ``api_key`` falls back to the environment's ``OPENAI_API_KEY``. ``timeout`` bounds one call, in seconds; a call is
     tried again up to ``retries`` times, after ``backoff`` seconds, doubled each time. Nothing is sent before a call.
     """
