@@ -34,14 +34,23 @@ OUT_OF_RANGE = re.compile(r"between|at most|at least|(less|greater) than", re.IG
 
 
 class Connection:
-    """Where a server is and how it is called; ``name`` is the model asked for there.
+    """Where a server is and how it is called.
 
+    ``name`` is the model asked for there, ``key`` what the address is set by.
     ``api_key`` falls back to the environment's ``OPENAI_API_KEY``. ``timeout`` bounds one call, in seconds; a call is
     tried again up to ``retries`` times, after ``backoff`` seconds, doubled each time. Nothing is sent before a call.
     """
 
     def __init__(
-        self, name: str, base_url: str, *, api_key: str | None, timeout: float, retries: int, backoff: float
+        self,
+        name: str,
+        base_url: str,
+        *,
+        api_key: str | None,
+        timeout: float,
+        retries: int,
+        backoff: float,
+        key: str = "base_url",
     ) -> None:
         load_openai()
         if not timeout > 0:
@@ -52,6 +61,7 @@ class Connection:
         self.timeout = timeout
         self.retries = retries
         self.backoff = backoff
+        self.key = key
         self.base_url = base_url.strip()
         self.url = _shown(self.base_url)
         self._api_key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip() or "none"
@@ -88,7 +98,7 @@ class Connection:
                 raise self.mendable(failure) from None
         models = body if isinstance(body, list) else body.get("data") if isinstance(body, dict) else None
         if not isinstance(models, list):
-            raise UsageError(f"{self.url}/models is no list of models: base_url must usually end in /v1")
+            raise UsageError(f"{self.url}/models is no list of models: {self.key} must usually end in /v1")
         if isinstance(body, dict) and body.get("has_more"):
             return None
         return [entry for entry in models if isinstance(entry, dict) and "id" in entry]
@@ -163,15 +173,15 @@ class Connection:
     def mendable(self, failure: CallError) -> SpyRLError:
         """Say what a person must mend."""
         if failure.connection:
-            advice = "start the server, correct base_url, or give it more time (timeout)"
+            advice = f"start the server, correct {self.key}, or give it more time (timeout)"
             return SpyRLError(f"No answer from {self.url}: {failure}; {advice}")
         if failure.status in REFUSED_ACCESS:
             return UsageError(f"{self.url} refuses the API key: {failure}; set OPENAI_API_KEY to a key it knows")
         if failure.status in WRONG_PATH:
-            advice = "check the model's name and base_url, which must usually end in /v1"
+            advice = f"check the model's name and {self.key}, which must usually end in /v1"
             return UsageError(f"{self.url} cannot answer as {self.name!r}: {failure}; {advice}")
         if not failure.status:
-            advice = "base_url must usually end in /v1"
+            advice = f"{self.key} must usually end in /v1"
             return UsageError(f"{self.url} does not answer as an OpenAI-compatible server: {failure}; {advice}")
         advice = "wait until it is ready, or look into its log"
         return SpyRLError(f"{self.url} does not work: {failure}; {advice}")

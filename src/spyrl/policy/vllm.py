@@ -16,7 +16,7 @@ import torch
 
 from spyrl.errors import UsageError
 from spyrl.policy.base import Completion, FinishReason, Request, Sampling
-from spyrl.policy.choices import chosen
+from spyrl.policy.choices import ChoiceTree, chosen
 from spyrl.policy.models import LoadedModel
 from spyrl.policy.prompts import Prompts
 from spyrl.policy.weights import Weights, check_weights
@@ -170,7 +170,7 @@ class VllmPolicy:
         return Ask(prompt, sampling, 1, request.seeds[0], self._ends, allowed)
 
     def _chosen(
-        self, request: Request, prompt: tuple[int, ...], tree: Any, nodes: Mapping[tuple[int, ...], Written]
+        self, request: Request, prompt: tuple[int, ...], tree: ChoiceTree, nodes: Mapping[tuple[int, ...], Written]
     ) -> list[Completion]:
         failed = next((each.error for each in nodes.values() if each.finish_reason == "failed"), "")
         if failed:

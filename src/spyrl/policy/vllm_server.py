@@ -24,7 +24,10 @@ from spyrl.policy.weights import Weights
 if TYPE_CHECKING:
     import openai
 
-STARTED = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs --weight-transfer-config '{...}'"
+STARTED = (
+    "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs "
+    """--weight-transfer-config '{"backend": "nccl"}'"""
+)
 _AT_ONCE = 512  # prompts; vLLM has a queue of its own
 _LONGEST = 3600.0  # seconds for one call: all of an iteration's prompts wait in that queue
 
@@ -33,7 +36,7 @@ class VllmServer:
     """An `Engine`. ``folder`` is where weights are handed over, ``None`` for NCCL; see `check`."""
 
     def __init__(self, base_url: str, folder: Path | None, *, backoff: float = 0.5) -> None:
-        options: dict[str, Any] = {"api_key": None, "timeout": _LONGEST, "backoff": backoff}
+        options: dict[str, Any] = {"api_key": None, "timeout": _LONGEST, "backoff": backoff, "key": "model.vllm.server"}
         self._calls = Connection("vLLM", base_url, retries=3, **options)
         root = base_url.strip().rstrip("/").removesuffix("/v1")
         self._control = Connection("vLLM", root, retries=0, **options)
