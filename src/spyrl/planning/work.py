@@ -8,8 +8,8 @@ Hoffmann et al. 2022, arXiv 2203.15556, appendix F; attention by itself, since p
 
 The backward pass takes twice that: the gradient of inputs and of weights. With LoRA the frozen weights need the first
 only, so N once; the adapters twice. Gradient checkpointing computes the layers forward once more. The reference's
-scores are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms, rotations
-and softmaxes are left out, as is what fused attention computes again in its backward pass.
+scores are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms,
+rotations and softmaxes are left out, as is what fused attention computes again in its backward pass.
 """
 
 from __future__ import annotations
