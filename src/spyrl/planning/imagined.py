@@ -242,7 +242,7 @@ def _vocabulary(config: Config) -> tuple[Vocabulary, str]:
     from transformers import AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)  # type: ignore[no-untyped-call]
+        tokenizer = AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # as with models, loaders raise what they like
         raise UsageError(f"the tokenizer of {config.model.path!r} in {folder} cannot be loaded: {error}") from error
     if not getattr(tokenizer, "chat_template", None):

@@ -60,8 +60,7 @@ class Plan:
     def iteration_seconds(self) -> float:
         """Seconds of an iteration; where the gate alternates, the mean over its two stages."""
         learning = [line.seconds for line in self.lines if line.stage == "learning"]
-        learnt = sum(learning) if self.config.training.stages == "joint" else sum(learning) / max(len(learning), 1)
-        return sum(line.seconds for line in self.lines if line.stage != "learning") + learnt
+        return sum(line.seconds for line in self.lines if line.stage != "learning") + sum(learning) / len(learning)
 
     @property
     def hours(self) -> float:
@@ -91,8 +90,8 @@ def make_plan(
     games = play_games(config, lengths, measure=measure)
     if not named:
         small = config.model.device == "cpu" or shape.parameters < _SMALL
-        ladder = [("cpu", 1)] if small else [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus)]
-        named = [(device(name), count or 1) for name, count in ladder]
+        ladder = [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus or 1)]
+        named = [(device(name), count) for name, count in ([("cpu", 1)] if small else ladder)]
     plans = (_planned(shape, config, on, count, lengths, games) for on, count in named)
     return next((plan for plan in plans if plan.memory.fits), None) or _planned(
         shape, config, *named[-1], lengths, games
@@ -120,9 +119,13 @@ def memory_at_limits(shape: Shape, config: Config, on: Device, gpus: int, length
     trees = packs(shape, config)
     passes = [
         each
-        for stage in _stages(config)
+        for stages in _updates(config).values()
         for each in learning(
-            at_their_limits(trained_by(games, stage), config, shown if stage == "detection" else 0),
+            [
+                member
+                for stage in stages
+                for member in at_their_limits(trained_by(games, (stage,)), config, shown if stage == "detection" else 0)
+            ],
             config,
             packed=trees and config.training.packed,
         ).passes
@@ -139,12 +142,14 @@ def packs(shape: Shape, config: Config) -> bool:
     return shape.packs
 
 
-def _stages(config: Config) -> tuple[Stage, ...]:
-    """The stages that are trained at some time."""
+def _updates(config: Config) -> dict[str, tuple[Stage, ...]]:
+    """The updates that are made at some time: their name, and the stages whose trajectories are learnt from."""
     stages = config.training.stages
-    if not config.game.has_spy:
-        return ("performing",)
-    return (stages,) if stages in ("detection", "performing") else STAGES  # type: ignore[return-value]
+    if not config.game.has_spy or stages == "performing":
+        return {"performing": ("performing",)}
+    if stages == "detection":
+        return {"detection": ("detection",)}
+    return {"both stages": STAGES} if stages == "joint" else {"detection": STAGES[:1], "performing": STAGES[1:]}
 
 
 def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) -> Iterator[Line]:
@@ -167,13 +172,13 @@ def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) ->
         if made.decoding:
             flops = made.write_flops(shape)
             yield Line(stage, "write", made.written * scale, flops * scale, pace.writing(made) * scale)
-    for stage in _stages(config):
-        members = trained_by(games, stage)
+    for name, stages in _updates(config).items():
+        members = trained_by(games, stages)
         packed = learning(members, config, packed=trees and config.training.packed)
         padded = learning(members, config, packed=False)
         yield Line(
             "learning",
-            stage,
+            name,
             packed.tokens * scale * config.training.epochs,
             packed.flops(shape, config) * scale,
             pace.learning(packed, scale),

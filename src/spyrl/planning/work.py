@@ -1,15 +1,15 @@
 r"""What an iteration computes: tokens and floating-point operations, stage by stage, as the code lays them out.
 
 A multiplication and an addition are two operations. Forward, for T tokens, P pairs of a query and a key that is
-computed for it (in each layer), and K places whose logits are computed (Kaplan et al. 2020, arXiv 2001.08361, Table 1; Hoffmann
-et al. 2022, arXiv 2203.15556, appendix F; attention by itself, since prefix trees leave pairs out):
+computed for it (in each layer), and K places whose logits are computed (Kaplan et al. 2020, arXiv 2001.08361, Table 1;
+Hoffmann et al. 2022, arXiv 2203.15556, appendix F; attention by itself, since prefix trees leave pairs out):
 
 .. math:: F = 2 N_{linear} T + 4 L d_{queries} P + 2 d V K
 
 The backward pass takes twice that: the gradient of inputs and of weights. With LoRA the frozen weights need the first
 only, so N once; the adapters twice. Gradient checkpointing computes the layers forward once more. The reference's
-scores are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms, rotations and
-softmaxes are left out, as is what fused attention computes again in its backward pass.
+scores are one forward pass, and so are the old log-probabilities where an iteration takes several steps. Norms,
+rotations and softmaxes are left out, as is what fused attention computes again in its backward pass.
 """
 
 from __future__ import annotations
@@ -223,15 +223,15 @@ def learning(members: Sequence[Trajectory], config: Config, *, packed: bool) -> 
         chosen = [each for each in members if part_of[each.game] == part]
         for batch in batches(chosen, training.batch_tokens, CPU, packed=packed):
             rows, width = batch.ids.shape
-            kept = len(batch.places[1].unique())
+            kept = len(set(batch.places[1].tolist()))
             pairs = rows * width * width if isinstance(batch.seen, torch.Tensor) else pairs_of(batch.seen)
             passes.append(Forward(rows, width, pairs, rows * kept, batch.places.shape[1]))
     return Learning(tuple(passes), sum(len(each.token_ids) for each in members))
 
 
-def trained_by(games: Games, stage: Stage) -> list[Trajectory]:
-    """The trajectories that a stage's update learns from."""
-    return trajectories(games.settled, (stage,))
+def trained_by(games: Games, stages: Sequence[Stage]) -> list[Trajectory]:
+    """The trajectories that an update of these stages learns from."""
+    return trajectories(games.settled, stages)
 
 
 def calls_at_their_limits(calls: Sequence[Call], config: Config, grown: int) -> list[Call]:
