@@ -103,7 +103,8 @@ def test_settings_after_options_count(capsys: pytest.CaptureFixture[str]) -> Non
     less = as_json(capsys, "writing-qwen3-4b-lora", "--gpu", "A10", "training.games=8")
     more = as_json(capsys, "writing-qwen3-4b-lora", "--gpu", "A10", "training.games=16")
     for one, other in zip(less["iteration"], more["iteration"], strict=True):
-        assert other["tokens"] == pytest.approx(2 * one["tokens"], rel=0.1)
+        if one["what"] == "write":
+            assert other["tokens"] == 2 * one["tokens"]
         assert one["unshared_tokens"] is None or one["unshared_tokens"] > one["tokens"]
 
 
@@ -122,7 +123,7 @@ def test_a_remedy_makes_it_fit() -> None:
     config = load_config("writing-qwen3-4b-lora", ["training.batch_tokens=16384"])
     plan = make_plan(config, "RTX 4090")
     assert not plan.memory.fits
-    found = remedies(plan, lambda other, gpus: make_plan(other, "RTX 4090", gpus))
+    found = remedies(plan)
     assert any(remedy.words[0].startswith("training.batch_tokens=") for remedy in found)
     for remedy in found:
         key, _, value = remedy.words[0].partition("=")
@@ -144,7 +145,7 @@ def test_a_model_that_no_setting_saves() -> None:
     config = load_config("math-qwen3-8b", ["model.dtype=float32"])
     plan = make_plan(config, "RTX 3090")
     assert not plan.memory.fits
-    for remedy in remedies(plan, lambda other, gpus: make_plan(other, "RTX 3090", gpus)):
+    for remedy in remedies(plan):
         assert remedy.peak <= plan.memory.room
 
 

@@ -43,7 +43,7 @@ def as_values(preset: str, plan: Plan, remedies: Sequence[Remedy], price: float 
                    "source": plan.device.source},
         "model": {"path": shape.name, "parameters": shape.parameters, "trained": shape.trained},
         "assumed": {"output_tokens": plan.lengths.output, "ballot_tokens": plan.lengths.ballot,
-                    "notes": list(plan.assumed)},
+                    "notes": list(plan.games.assumed)},
         "memory": {
             phase: {part.name: part.bytes for part in getattr(memory, phase)}
             for phase in ("held", "generating", "learning", "step")
@@ -103,7 +103,7 @@ def _described(plan: Plan) -> list[tuple[str, str]]:
             f"{training.games} games of {game.players} players{rounds} and {voters} "
             f"({game.detectors.view} view, {game.detectors.answer} ballots)",
         ),
-        ("assumed", f"{_answers(plan)}; {'; '.join(plan.assumed)}"),
+        ("assumed", f"{_answers(plan)}; {'; '.join(plan.games.assumed)}"),
     ]
 
 
