@@ -105,7 +105,7 @@ def test_settings_after_options_count(capsys: pytest.CaptureFixture[str]) -> Non
     for one, other in zip(less["iteration"], more["iteration"], strict=True):
         if one["what"] == "write":
             assert other["tokens"] == 2 * one["tokens"]
-        assert one["unshared_tokens"] is None or one["unshared_tokens"] > one["tokens"]
+        assert one["unshared_tokens"] is None or one["unshared_tokens"] >= one["tokens"]
 
 
 def test_longer_answers_are_more_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,15 +138,7 @@ def test_what_does_not_fit_is_told_with_its_remedies(capsys: pytest.CaptureFixtu
     assert main(["plan", "writing-qwen3-4b", "--gpu", "RTX 4090"]) == 0
     page = capsys.readouterr().out
     assert "does not fit" in page
-    assert "make" in page
-
-
-def test_a_model_that_no_setting_saves() -> None:
-    config = load_config("math-qwen3-8b", ["model.dtype=float32"])
-    plan = make_plan(config, "RTX 3090")
-    assert not plan.memory.fits
-    for remedy in remedies(plan):
-        assert remedy.peak <= plan.memory.room
+    assert "model.lora.rank=32" in page
 
 
 def test_devices_are_found_however_they_are_spelled() -> None:
