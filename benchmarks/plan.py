@@ -135,7 +135,7 @@ def _row(case: str, what: str, phase: str, planned: float, measured: float) -> R
 
 def planned_tokens(plan: Plan) -> dict[str, float]:
     """Tokens that the trained model is given, by the iteration's phases."""
-    training, own_reference = plan.config.training, bool(plan.shape.adapters) and plan.config.training.kl > 0
+    own_reference = bool(plan.shape.adapters) and plan.config.training.kl > 0
     found = dict.fromkeys(("perform", "detect", "update"), 0.0)
     for line in plan.lines:
         phase = {"performing": "perform", "detection": "detect", "learning": "update"}[line.stage]
@@ -143,7 +143,7 @@ def planned_tokens(plan: Plan) -> dict[str, float]:
         if line.what == "write":  # of an answer's last token nothing follows
             found[phase] -= answers(plan)[phase]
         if phase == "update":
-            passes += own_reference + (training.epochs * training.minibatches > 1) / training.epochs
+            passes += own_reference
         found[phase] += line.tokens * passes
     return found
 

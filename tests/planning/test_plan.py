@@ -103,8 +103,9 @@ def test_settings_after_options_count(capsys: pytest.CaptureFixture[str]) -> Non
     less = as_json(capsys, "writing-qwen3-4b-lora", "--gpu", "A10", "training.games=8")
     more = as_json(capsys, "writing-qwen3-4b-lora", "--gpu", "A10", "training.games=16")
     for one, other in zip(less["iteration"], more["iteration"], strict=True):
-        assert other["tokens"] == pytest.approx(2 * one["tokens"], rel=0.1)
-        assert one["unshared_tokens"] is None or one["unshared_tokens"] > one["tokens"]
+        if one["what"] == "write":
+            assert other["tokens"] == 2 * one["tokens"]
+        assert one["unshared_tokens"] is None or one["unshared_tokens"] >= one["tokens"]
 
 
 def test_longer_answers_are_more_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +123,7 @@ def test_a_remedy_makes_it_fit() -> None:
     config = load_config("writing-qwen3-4b-lora", ["training.batch_tokens=16384"])
     plan = make_plan(config, "RTX 4090")
     assert not plan.memory.fits
-    found = remedies(plan, lambda other, gpus: make_plan(other, "RTX 4090", gpus))
+    found = remedies(plan)
     assert any(remedy.words[0].startswith("training.batch_tokens=") for remedy in found)
     for remedy in found:
         key, _, value = remedy.words[0].partition("=")
@@ -137,15 +138,7 @@ def test_what_does_not_fit_is_told_with_its_remedies(capsys: pytest.CaptureFixtu
     assert main(["plan", "writing-qwen3-4b", "--gpu", "RTX 4090"]) == 0
     page = capsys.readouterr().out
     assert "does not fit" in page
-    assert "make" in page
-
-
-def test_a_model_that_no_setting_saves() -> None:
-    config = load_config("math-qwen3-8b", ["model.dtype=float32"])
-    plan = make_plan(config, "RTX 3090")
-    assert not plan.memory.fits
-    for remedy in remedies(plan, lambda other, gpus: make_plan(other, "RTX 3090", gpus)):
-        assert remedy.peak <= plan.memory.room
+    assert "model.lora.rank=32" in page
 
 
 def test_devices_are_found_however_they_are_spelled() -> None:

@@ -35,10 +35,10 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from spyrl.config import Config, default_preset, load_config
+    from spyrl.config import default_preset, load_config
     from spyrl.errors import UsageError
     from spyrl.planning.page import as_values, show
-    from spyrl.planning.plan import Plan, make_plan, remedies
+    from spyrl.planning.plan import make_plan, remedies
     from spyrl.policy.quiet import quiet_libraries
 
     sources = [word for word in options.words if "=" not in word]
@@ -52,12 +52,11 @@ def run(options: argparse.Namespace) -> int:
     quiet_libraries()
     console = Console(highlight=False)
 
-    def planned(wanted: Config, where: str | None, gpus: int | None) -> Plan:
-        return make_plan(wanted, where, gpus, output=options.output, ballot=options.ballot, measure=options.measure)
-
     with nullcontext() if options.json else console.status("planning"):
-        plan = planned(config, options.gpu, options.gpus)
-        fixes = [] if plan.memory.fits else remedies(plan, lambda other, gpus: planned(other, plan.device.name, gpus))
+        plan = make_plan(
+            config, options.gpu, options.gpus, output=options.output, ballot=options.ballot, measure=options.measure
+        )
+        fixes = [] if plan.memory.fits else remedies(plan, measure=options.measure)
     if options.json:
         print(json.dumps(as_values(preset, plan, fixes, options.price), indent=1, ensure_ascii=False))
     else:

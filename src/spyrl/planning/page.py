@@ -43,7 +43,7 @@ def as_values(preset: str, plan: Plan, remedies: Sequence[Remedy], price: float 
                    "source": plan.device.source},
         "model": {"path": shape.name, "parameters": shape.parameters, "trained": shape.trained},
         "assumed": {"output_tokens": plan.lengths.output, "ballot_tokens": plan.lengths.ballot,
-                    "notes": list(plan.assumed)},
+                    "notes": list(plan.games.assumed)},
         "memory": {
             phase: {part.name: part.bytes for part in getattr(memory, phase)}
             for phase in ("held", "generating", "learning", "step")
@@ -103,7 +103,7 @@ def _described(plan: Plan) -> list[tuple[str, str]]:
             f"{training.games} games of {game.players} players{rounds} and {voters} "
             f"({game.detectors.view} view, {game.detectors.answer} ballots)",
         ),
-        ("assumed", f"{_answers(plan)}; {'; '.join(plan.assumed)}"),
+        ("assumed", f"{_answers(plan)}; {'; '.join(plan.games.assumed)}"),
     ]
 
 
@@ -173,10 +173,7 @@ def _name(line: Line) -> str:
 def _time(plan: Plan, price: float | None) -> list[str]:
     iterations = plan.config.training.iterations
     both = sum(line.stage == "learning" for line in plan.lines) == 2
-    learnt = ""
-    if both:
-        joint = plan.config.training.stages == "joint"
-        learnt = " (both stages are learnt)" if joint else " (one stage is learnt; taken as half each)"
+    learnt = " (one stage is learnt; taken as half each)" if both else ""
     lines = [f"{_duration(plan.iteration_seconds)} an iteration{learnt}"]
     run = f"{iterations} iterations: {_duration(plan.hours * 3600)}"
     if plan.gpus > 1:
@@ -217,7 +214,8 @@ def _notes(plan: Plan) -> list[str]:
 
 def _longest(plan: Plan) -> int:
     game = plan.config.game
-    return game.max_prompt_tokens + max(game.max_tokens, game.detectors.max_tokens)
+    ballot = game.detectors.max_tokens if game.detectors.answer == "reasoned" else 1
+    return game.max_prompt_tokens + max(game.max_tokens, ballot)
 
 
 def _gb(value: float) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from spyrl.config import Config, config_of
 from spyrl.errors import UsageError
@@ -23,7 +22,7 @@ from spyrl.planning.work import (
     learning,
     trained_by,
 )
-from spyrl.settings import merged, plain
+from spyrl.settings import merged, plain, read_overrides
 
 STAGES: tuple[Stage, ...] = ("detection", "performing")
 _SMALL = 1e9  # parameters: below, a run is planned for the CPU where no device is named
@@ -52,16 +51,15 @@ class Plan:
     device: Device
     gpus: int
     lengths: Lengths
+    games: Games
     memory: Memory
     lines: tuple[Line, ...]
-    assumed: tuple[str, ...]
 
     @property
     def iteration_seconds(self) -> float:
         """Seconds of an iteration; where the gate alternates, the mean over its two stages."""
         learning = [line.seconds for line in self.lines if line.stage == "learning"]
-        learnt = sum(learning) if self.config.training.stages == "joint" else sum(learning) / max(len(learning), 1)
-        return sum(line.seconds for line in self.lines if line.stage != "learning") + learnt
+        return sum(line.seconds for line in self.lines if line.stage != "learning") + sum(learning) / len(learning)
 
     @property
     def hours(self) -> float:
@@ -91,10 +89,15 @@ def make_plan(
     games = play_games(config, lengths, measure=measure)
     if not named:
         small = config.model.device == "cpu" or shape.parameters < _SMALL
+<<<<<<< HEAD
         ladder: list[tuple[str, int | None]] = (
             [("cpu", 1)] if small else [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus)]
         )
         named = [(device(name), count or 1) for name, count in ladder]
+=======
+        ladder = [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus or 1)]
+        named = [(device(name), count) for name, count in ([("cpu", 1)] if small else ladder)]
+>>>>>>> six-plan
     plans = (_planned(shape, config, on, count, lengths, games) for on, count in named)
     return next((plan for plan in plans if plan.memory.fits), None) or _planned(
         shape, config, *named[-1], lengths, games
@@ -110,9 +113,9 @@ def _planned(shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengt
         on,
         gpus,
         lengths,
+        games,
         memory_at_limits(shape, config, on, gpus, lengths, games),
         tuple(_lines(shape, config, on, gpus, games)),
-        games.assumed,
     )
 
 
@@ -122,9 +125,13 @@ def memory_at_limits(shape: Shape, config: Config, on: Device, gpus: int, length
     trees = packs(shape, config)
     passes = [
         each
-        for stage in _stages(config)
+        for stages in _updates(config).values()
         for each in learning(
-            at_their_limits(trained_by(games, stage), config, shown if stage == "detection" else 0),
+            [
+                member
+                for stage in stages
+                for member in at_their_limits(trained_by(games, (stage,)), config, shown if stage == "detection" else 0)
+            ],
             config,
             packed=trees and config.training.packed,
         ).passes
@@ -141,12 +148,20 @@ def packs(shape: Shape, config: Config) -> bool:
     return shape.packs
 
 
-def _stages(config: Config) -> tuple[Stage, ...]:
-    """The stages that are trained at some time."""
+def _updates(config: Config) -> dict[str, tuple[Stage, ...]]:
+    """The updates that are made at some time: their name, and the stages whose trajectories are learnt from."""
     stages = config.training.stages
+<<<<<<< HEAD
     if not config.game.has_spy:
         return ("performing",)
     return (stages,) if stages in ("detection", "performing") else STAGES
+=======
+    if not config.game.has_spy or stages == "performing":
+        return {"performing": ("performing",)}
+    if stages == "detection":
+        return {"detection": ("detection",)}
+    return {"both stages": STAGES} if stages == "joint" else {"detection": STAGES[:1], "performing": STAGES[1:]}
+>>>>>>> six-plan
 
 
 def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) -> Iterator[Line]:
@@ -169,17 +184,17 @@ def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) ->
         if made.decoding:
             flops = made.write_flops(shape)
             yield Line(stage, "write", made.written * scale, flops * scale, pace.writing(made) * scale)
-    for stage in _stages(config):
-        members = trained_by(games, stage)
+    for name, stages in _updates(config).items():
+        members = trained_by(games, stages)
         packed = learning(members, config, packed=trees and config.training.packed)
         padded = learning(members, config, packed=False)
         yield Line(
             "learning",
-            stage,
-            packed.tokens * scale * config.training.epochs,
+            name,
+            packed.tokens(config) * scale,
             packed.flops(shape, config) * scale,
             pace.learning(packed, scale),
-            padded.tokens * scale * config.training.epochs,
+            padded.tokens(config) * scale,
             padded.flops(shape, config) * scale,
         )
 
@@ -239,35 +254,47 @@ class Remedy:
     peak: float
 
 
-def remedies(plan: Plan, again: Callable[[Config, int], Plan]) -> list[Remedy]:
-    """Single settings each of which makes the plan fit; where none does, several together, if those do.
-
-    ``again`` plans another configuration on a number of devices like the plan's.
-    """
+def remedies(plan: Plan, *, measure: bool = False) -> list[Remedy]:
+    """Single settings each of which makes the plan fit; where none does, several together, if those do."""
     found: list[Remedy] = []
     for trial in _trials(plan):
         for words in trial:
-            changed = again(*_changed(plan, words))
-            if changed.memory.fits:
-                found.append(Remedy((words,), changed.memory.peak))
+            changed = _with(plan, plan.config, plan.gpus, words, measure)
+            if changed is not None and changed[2].fits:
+                found.append(Remedy((words,), changed[2].peak))
                 break
     if found:
         return found
     taken: list[str] = []
     config, gpus, peak = plan.config, plan.gpus, plan.memory.peak
     for trial in _trials(plan):
-        best: tuple[float, str] | None = None
+        best: tuple[str, Config, int] | None = None
         for words in trial:
-            changed = again(*_changed(replace(plan, config=config, gpus=gpus), words))
-            if changed.memory.peak < peak * 0.99 and (best is None or changed.memory.peak < best[0] * 0.99):
-                best = changed.memory.peak, words
-            if changed.memory.fits:
-                return [Remedy((*taken, words), changed.memory.peak)]
+            changed = _with(plan, config, gpus, words, measure)
+            if changed is None:
+                continue
+            if changed[2].fits:
+                return [Remedy((*taken, words), changed[2].peak)]
+            if changed[2].peak < peak * 0.99:
+                best, peak = (words, changed[0], changed[1]), changed[2].peak
         if best is not None:
-            peak, words = best
-            config, gpus = _changed(replace(plan, config=config, gpus=gpus), words)
-            taken.append(words)
+            taken.append(best[0])
+            config, gpus = best[1:]
     return []
+
+
+def _with(plan: Plan, config: Config, gpus: int, words: str, measure: bool) -> tuple[Config, int, Memory] | None:
+    """The configuration and the number of devices with ``words``, and their memory; ``None`` where no game is left."""
+    try:
+        changed, count = _changed(config, gpus, words)
+        shape = plan.shape if changed.model == plan.config.model else shape_of(changed.model)
+        lengths, games = plan.lengths, plan.games
+        if changed.game != plan.config.game:
+            lengths = expected_lengths(changed, lengths.output, lengths.ballot)
+            games = play_games(changed, lengths, measure=measure)
+        return changed, count, memory_at_limits(shape, changed, plan.device, count, lengths, games)
+    except UsageError:
+        return None
 
 
 def _trials(plan: Plan) -> Iterator[list[str]]:
@@ -295,11 +322,7 @@ def _halves(value: int, least: int) -> list[int]:
     return found
 
 
-def _changed(plan: Plan, words: str) -> tuple[Config, int]:
+def _changed(config: Config, gpus: int, words: str) -> tuple[Config, int]:
     if words.startswith("--gpus "):
-        return plan.config, int(words.split()[1])
-    key, _, value = words.partition("=")
-    nested: Any = {"true": True}.get(value, int(value) if value.isdigit() else value)
-    for part in reversed(key.split(".")):
-        nested = {part: nested}
-    return config_of(merged(plain(plan.config), nested), "plan"), plan.gpus
+        return config, int(words.split()[1])
+    return config_of(merged(plain(config), read_overrides([words])), "plan"), gpus

@@ -179,13 +179,12 @@ class Learning:
     """The forward and backward passes that learn from one stage of a sample of games."""
 
     passes: tuple[Forward, ...]
-    trained: int
-    """Written tokens that are learnt from, in one epoch."""
+    old: tuple[Forward, ...]
+    """The passes for the old log-probabilities, where an iteration takes several steps."""
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of one forward pass over all, padding included."""
-        return sum(each.tokens for each in self.passes)
+    def tokens(self, config: Config) -> int:
+        """Tokens that are learnt from in all epochs, padding included, and read once more for the old ones."""
+        return sum(each.tokens for each in self.passes) * config.training.epochs + sum(each.tokens for each in self.old)
 
     def flops(self, shape: Shape, config: Config) -> float:
         """Operations of an iteration's update on these trajectories."""
@@ -200,16 +199,13 @@ class Learning:
                 total += steps * forward_flops(shape, each.tokens, each.pairs, 0)
             if training.kl > 0:
                 total += steps * forward_flops(*numbers, adapters=False)
-            if training.epochs * training.minibatches > 1:
-                total += forward
-        return total
+        return total + sum(forward_flops(shape, each.tokens, each.pairs, each.logits) for each in self.old)
 
     def calls(self, config: Config) -> int:
         """How many times the layers are run, a backward pass counted as two."""
         training = config.training
         each = 3 + training.gradient_checkpointing + (training.kl > 0)
-        once = training.epochs * training.minibatches > 1
-        return len(self.passes) * (training.epochs * each + once)
+        return len(self.passes) * training.epochs * each + len(self.old)
 
 
 def learning(members: Sequence[Trajectory], config: Config, *, packed: bool) -> Learning:
@@ -220,6 +216,7 @@ def learning(members: Sequence[Trajectory], config: Config, *, packed: bool) -> 
     part_of = {game: at * parts // len(games) for at, game in enumerate(games)}
     passes: list[Forward] = []
     for part in range(parts):
+<<<<<<< HEAD
         chosen = [each for each in members if part_of[each.game] == part]
         for batch in batches(chosen, training.batch_tokens, CPU, packed=packed):
             rows, width = batch.ids.shape
@@ -227,11 +224,24 @@ def learning(members: Sequence[Trajectory], config: Config, *, packed: bool) -> 
             pairs = rows * width * width if isinstance(batch.seen, torch.Tensor) else pairs_of(batch.seen)
             passes.append(Forward(rows, width, pairs, rows * kept, batch.places.shape[1]))
     return Learning(tuple(passes), sum(len(each.token_ids) for each in members))
+=======
+        passes += _passes([each for each in members if part_of[each.game] == part], training.batch_tokens, packed)
+    several = training.epochs * training.minibatches > 1
+    return Learning(tuple(passes), tuple(_passes(members, training.batch_tokens, packed)) if several else ())
+>>>>>>> six-plan
 
 
-def trained_by(games: Games, stage: Stage) -> list[Trajectory]:
-    """The trajectories that a stage's update learns from."""
-    return trajectories(games.settled, (stage,))
+def _passes(members: Sequence[Trajectory], budget: int, packed: bool) -> Iterator[Forward]:
+    for batch in batches(members, budget, CPU, packed=packed):
+        rows, width = batch.ids.shape
+        kept = len(set(batch.places[1].tolist()))
+        pairs = rows * width * width if isinstance(batch.seen, torch.Tensor) else pairs_of(batch.seen)
+        yield Forward(rows, width, pairs, rows * kept, batch.places.shape[1])
+
+
+def trained_by(games: Games, stages: Sequence[Stage]) -> list[Trajectory]:
+    """The trajectories that an update of these stages learns from."""
+    return trajectories(games.settled, stages)
 
 
 def calls_at_their_limits(calls: Sequence[Call], config: Config, grown: int) -> list[Call]:
