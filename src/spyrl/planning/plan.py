@@ -89,15 +89,8 @@ def make_plan(
     games = play_games(config, lengths, measure=measure)
     if not named:
         small = config.model.device == "cpu" or shape.parameters < _SMALL
-<<<<<<< HEAD
-        ladder: list[tuple[str, int | None]] = (
-            [("cpu", 1)] if small else [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus)]
-        )
-        named = [(device(name), count or 1) for name, count in ladder]
-=======
         ladder = [each for each in _LADDER if gpus in (None, each[1])] or [("H100", gpus or 1)]
         named = [(device(name), count) for name, count in ([("cpu", 1)] if small else ladder)]
->>>>>>> six-plan
     plans = (_planned(shape, config, on, count, lengths, games) for on, count in named)
     return next((plan for plan in plans if plan.memory.fits), None) or _planned(
         shape, config, *named[-1], lengths, games
@@ -151,17 +144,11 @@ def packs(shape: Shape, config: Config) -> bool:
 def _updates(config: Config) -> dict[str, tuple[Stage, ...]]:
     """The updates that are made at some time: their name, and the stages whose trajectories are learnt from."""
     stages = config.training.stages
-<<<<<<< HEAD
-    if not config.game.has_spy:
-        return ("performing",)
-    return (stages,) if stages in ("detection", "performing") else STAGES
-=======
     if not config.game.has_spy or stages == "performing":
         return {"performing": ("performing",)}
     if stages == "detection":
         return {"detection": ("detection",)}
     return {"both stages": STAGES} if stages == "joint" else {"detection": STAGES[:1], "performing": STAGES[1:]}
->>>>>>> six-plan
 
 
 def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) -> Iterator[Line]:

@@ -123,11 +123,7 @@ def shape_of(settings: ModelSettings) -> Shape:
         raise UsageError(f"{settings.path} has layers that are no attention ({', '.join(sorted(recurrent))}); {_ONLY}")
     with torch.device("meta"):
         try:
-<<<<<<< HEAD
-            model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-=======
             model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
->>>>>>> six-plan
         except ValueError as error:
             raise UsageError(f"{settings.path} is no causal language model: {first_line(error)}") from None
         own = list(model.parameters())

@@ -216,19 +216,9 @@ def learning(members: Sequence[Trajectory], config: Config, *, packed: bool) -> 
     part_of = {game: at * parts // len(games) for at, game in enumerate(games)}
     passes: list[Forward] = []
     for part in range(parts):
-<<<<<<< HEAD
-        chosen = [each for each in members if part_of[each.game] == part]
-        for batch in batches(chosen, training.batch_tokens, CPU, packed=packed):
-            rows, width = batch.ids.shape
-            kept = len(set(batch.places[1].tolist()))
-            pairs = rows * width * width if isinstance(batch.seen, torch.Tensor) else pairs_of(batch.seen)
-            passes.append(Forward(rows, width, pairs, rows * kept, batch.places.shape[1]))
-    return Learning(tuple(passes), sum(len(each.token_ids) for each in members))
-=======
         passes += _passes([each for each in members if part_of[each.game] == part], training.batch_tokens, packed)
     several = training.epochs * training.minibatches > 1
     return Learning(tuple(passes), tuple(_passes(members, training.batch_tokens, packed)) if several else ())
->>>>>>> six-plan
 
 
 def _passes(members: Sequence[Trajectory], budget: int, packed: bool) -> Iterator[Forward]:
