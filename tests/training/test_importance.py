@@ -74,7 +74,8 @@ def moved(learner: Learner) -> torch.Tensor:
 
 def sampled_at(folder: Path, *gaps: float) -> list[Trajectory]:
     """The trajectories, sampled by an engine whose log-probabilities are those of the learner and these gaps off."""
-    logprobs = _logprobs(learner_of(folder), GIVEN)
+    found = _logprobs(learner_of(folder), GIVEN)
+    logprobs = [found[index] for index in range(len(GIVEN))]
     return [
         dataclasses.replace(each, sampled_logprobs=tuple((own - gap).tolist()))
         for each, own, gap in zip(GIVEN, logprobs, gaps, strict=True)
