@@ -35,9 +35,10 @@ def test_tokens_and_operations_are_those_of_a_run(settings: tuple[str, ...], tmp
     assert [row for row in rows if row["holds"] != "yes"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["performing", "lora, checkpointing"])
 def test_peak_memory_is_that_of_a_run(tmp_path: Path, case: str) -> None:
-    model = characters_model(tmp_path / "model", layers=4, hidden=256, vocabulary=8000)
+    model = characters_model(tmp_path / "model", layers=4, hidden=256, vocabulary=16000)
     documents = write_documents(tmp_path / "documents.jsonl", 2, 100)
     sizes = ("training.games=2", "game.max_tokens=60", "game.min_tokens=60", "game.detectors.max_tokens=60")
     words = [
