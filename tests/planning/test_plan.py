@@ -35,24 +35,6 @@ def test_tokens_and_operations_are_those_of_a_run(settings: tuple[str, ...], tmp
     assert [row for row in rows if row["holds"] != "yes"] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["performing", "lora, checkpointing"])
-def test_peak_memory_is_that_of_a_run(tmp_path: Path, case: str) -> None:
-    model = characters_model(tmp_path / "model", layers=4, hidden=256, vocabulary=16000)
-    documents = write_documents(tmp_path / "documents.jsonl", 2, 100)
-    sizes = ("training.games=2", "game.max_tokens=60", "game.min_tokens=60", "game.detectors.max_tokens=60")
-    words = [
-        f"task={short_task(tmp_path)}",
-        f"model.path={model}",
-        f"corpus.path={documents}",
-        *sizes,
-        *SETTINGS,
-        *CASES[case],
-    ]
-    (row,) = checked(case, words, tmp_path / "run", ("memory",))
-    assert row["holds"] == "yes", row
-
-
 # The page
 
 
