@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +86,7 @@ def setup(folder: Path, model: str, words: list[str], *, games: int, length: int
     run = RunFolder(folder / "run")
     if not run.path.exists():
         run.create()
-    made = prepare(config, run, Silent())
-    assert dataclasses.is_dataclass(made)
-    return made
+    return prepare(config, run, Silent())
 
 
 def play(made: Setup) -> dict[str, Any]:

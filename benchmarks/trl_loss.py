@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.texts import byte_tokenizer
 from spyrl.errors import UsageError
+from spyrl.policy.attention import NAME
 from spyrl.training.trajectory import Trajectory
 
 
@@ -35,7 +36,6 @@ def trl_update(model: Any, trajectories: Sequence[Trajectory], tokens: int) -> C
         report_to=[],
         logging_strategy="no",
     )
-    model.set_attn_implementation("sdpa")
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
@@ -52,7 +52,7 @@ def trl_update(model: Any, trajectories: Sequence[Trajectory], tokens: int) -> C
         model.set_attn_implementation("sdpa")
         for inputs in parts:
             (trainer.compute_loss(model, inputs) * len(inputs["advantages"])).backward()
-        model.set_attn_implementation("sdpa_of_trees")
+        model.set_attn_implementation(NAME)
 
     return work
 

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.measuring import Row, apart, in_turn, matrix_speed, peak_above, speedup
 from benchmarks.trl_loss import trl_update
+from spyrl.planning.shape import KNOWN, shape_of
+from spyrl.planning.work import backward_flops, forward_flops
 from spyrl.policy.attention import NAME
+from spyrl.policy.models import EMBEDDED
+from spyrl.policy.settings import ModelSettings
 from spyrl.training.scoring import batches, score
 from spyrl.training.trajectory import Trajectory
 
@@ -64,17 +69,8 @@ def run(options: argparse.Namespace) -> list[Row]:
 def smollm2(layers: int) -> Any:
     """A model of SmolLM2-135M's shape."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=layers,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        head_dim=64,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-    )
+    shape = {**KNOWN[EMBEDDED].to_dict(), "num_hidden_layers": layers, "vocab_size": VOCABULARY}
+    config = LlamaConfig(**shape)
     model = LlamaForCausalLM(config)
     model.set_attn_implementation(NAME)
     return model
@@ -121,15 +117,13 @@ def _distinct(trajectories: Sequence[Trajectory]) -> dict[bytes, int]:
 
 
 def flops(trajectories: Sequence[Trajectory], layers: int) -> float:
-    """FLOPs of a forward and backward pass over the distinct tokens alone: no way to compute the update needs fewer.
-
-    Three times those of the forward pass: two a weight and token, the vocabulary's for scored tokens only, and four a
-    layer, channel and token attended to.
-    """
+    """FLOPs of a forward and backward pass over the distinct tokens alone: no way to compute the update needs fewer."""
     depths = _distinct(trajectories).values()
-    weights = layers * (2 * 576 * 576 + 2 * 576 * 192 + 3 * 576 * 1536)
     scored = sum(len(each.token_ids) for each in trajectories)
-    return 3 * (2 * weights * len(depths) + 2 * 576 * VOCABULARY * scored + 4 * layers * 576 * sum(depths))
+    whole = shape_of(ModelSettings(path=EMBEDDED))
+    shape = replace(whole, layers=layers, linear=whole.linear // whole.layers * layers, head=whole.hidden * VOCABULARY)
+    work = (shape, len(depths), sum(depths), scored)
+    return forward_flops(*work) + backward_flops(*work)
 
 
 def _times(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spyrl.cli import _parser, _split, main
+from spyrl.arguments import split_words
+from spyrl.cli import _parser, main
 from spyrl.config import Config, load_config, preset_names
 from spyrl.game import INVALID
 from spyrl.play import play_one
@@ -44,7 +45,7 @@ def test_there_are_commands_to_check() -> None:
 def test_commands_of_the_documentation_can_be_read(command: str) -> None:
     parsed = _parser().parse_args(shlex.split(command)[1:])
     if hasattr(parsed, "words"):
-        source, words = _split(parsed.words)
+        source, words = split_words(parsed.words)
         check_keys(Config, read_overrides(words), command)
         assert source is None or source in preset_names() or source.endswith(".yaml")
 

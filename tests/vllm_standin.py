@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from standin import listening
 from vllm_sampling import Sampled, go_on
 
 
@@ -95,52 +95,17 @@ class VllmStandIn:
         return 200, {"results": [None]}
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-
-    def handle_error(self, *args: object) -> None:
-        """Say nothing of clients that hung up."""
-
-
 @contextmanager
 def serving_vllm(folder: Path) -> Iterator[VllmStandIn]:
     """Serve the model in ``folder``."""
     standin = VllmStandIn(folder)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    def respond(path: str, body: Any) -> tuple[int, Any]:
+        if path == "/v1/completions" and body is not None:
+            return standin.completions(body)
+        if path == "/v1/models" and body is None:
+            return 200, {"data": [{"id": standin.name, "max_model_len": standin.length}]}
+        return standin.command(path, body or {})
 
-        def do_GET(self) -> None:
-            if self.path == "/v1/models":
-                self.reply(200, {"data": [{"id": standin.name, "max_model_len": standin.length}]})
-            else:
-                self.reply(*standin.command(self.path, {}))
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-            if self.path == "/v1/completions":
-                self.reply(*standin.completions(body))
-            else:
-                self.reply(*standin.command(self.path, body))
-
-        def reply(self, status: int, body: Any) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with _Server(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        standin.url = f"http://127.0.0.1:{server.server_port}/v1"
-        try:
-            yield standin
-        finally:
-            server.shutdown()
-            thread.join()
+    with listening(respond) as standin.url:
+        yield standin

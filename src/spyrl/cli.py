@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import spyrl
+from spyrl.arguments import split_words
 from spyrl.errors import SpyRLError, UsageError
 from spyrl.policy.quiet import quiet_libraries
 from spyrl.training.processes import count, from_main, is_main, rank, together
@@ -136,7 +137,7 @@ def _add_command(parsers: Any, name: str, module: str) -> None:
         name, help=what if what[:2].isupper() else what[0].lower() + what[1:], description=command.__doc__
     )
     command.add(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=command.run, parser=parser)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -146,14 +147,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="PRESET|FILE.yaml|key=value",
         help=f"a preset or a YAML file first, then {_SETTINGS}",
     )
-
-
-def _split(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The preset or file, if one is named, and the settings."""
-    sources = [word for word in words if "=" not in word]
-    if len(sources) > 1:
-        raise UsageError(f"one preset or file at a time, not {' and '.join(sources)}; settings are written key=value")
-    return (sources[0] if sources else None), [word for word in words if "=" in word]
 
 
 # What may change when a run goes on; anything else would make another run of it.
@@ -201,7 +194,7 @@ def _chosen_run(options: argparse.Namespace) -> tuple[Config, RunFolder, str]:
     from spyrl.config import default_preset, load_config
     from spyrl.runs.folder import new_run
 
-    source, words = _split(options.words)
+    source, words = split_words(options.words)
     if options.resume:
         return _resumed(source, words)
     preset = source or default_preset(words)
@@ -243,7 +236,7 @@ def _train(options: argparse.Namespace) -> int:
 def _play(options: argparse.Namespace) -> int:
     from spyrl.config import load_config
 
-    source, words = _split(options.words)
+    source, words = split_words(options.words)
     config = load_config(source, words)
     if options.game < 0:
         raise UsageError(f"--game should be 0 or more, not {options.game}")
@@ -309,9 +302,9 @@ def _ablate(options: argparse.Namespace) -> int:
     from spyrl.ablation.tables import show_variants
     from spyrl.ablation.variants import chosen
     from spyrl.config import DEFAULT_PRESET, load_config
-    from spyrl.evaluation.statistics import check_installed
+    from spyrl.evaluation.commands.common import need
 
-    source, words = _split(options.words)
+    source, words = split_words(options.words)
     preset, variants, jobs = source or DEFAULT_PRESET, chosen(options.only), options.jobs or ablating.cores()
     console = Console(highlight=False)
     if options.list:
@@ -319,7 +312,7 @@ def _ablate(options: argparse.Namespace) -> int:
         return 0
     if options.seeds < 1 or jobs < 1:
         raise UsageError("--seeds and --jobs should be 1 or more")
-    check_installed()
+    need("scipy", "spyrl ablate")
     ablation = ablating.open_ablation(preset, words, options.folder)
     runs = ablating.planned(ablation, variants, options.seeds)
     console.print(f"[bold]SpyRL[/bold] {spyrl.__version__} · {len(runs)} runs of {preset} → {ablation.folder}")

@@ -53,7 +53,7 @@ def prompts(tmp_path: Path) -> Path:
 @pytest.fixture
 def _drawn_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes half a second, and one test is enough for it."""
-    monkeypatch.setattr(ab_figure, "draw_win_rates", lambda *_: None)
+    monkeypatch.setattr(ab_figure, "draw_win_rates", lambda *_: [])
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ import pytest
 from made_games import made_up, row, story
 from spyrl.cli import main
 from spyrl.evaluation.audit import Audit, audit
-from spyrl.evaluation.played import Batch, span
+from spyrl.evaluation.commands.common import span
+from spyrl.evaluation.played import Batch
 from spyrl.evaluation.shortcuts import explained, followed, guess, position_bias_by_chance, relative
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.games import write_games

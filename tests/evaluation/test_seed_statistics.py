@@ -7,7 +7,7 @@ import math
 import pytest
 
 from spyrl.errors import UsageError
-from spyrl.evaluation import statistics
+from spyrl.evaluation.commands import common
 from spyrl.evaluation.statistics import interval, paired
 
 
@@ -61,6 +61,6 @@ def test_pairs_must_be_pairs() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "find_spec", lambda name: None)
+    monkeypatch.setattr(common, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"scipy: pip install 'spyrl\[evaluation\]'"):
-        statistics.check_installed()
+        common.need("scipy", "spyrl ablate")

@@ -13,6 +13,7 @@ from spyrl.game import Deal
 from spyrl.play import corpus_for, deal_games
 from spyrl.policy import Request
 from spyrl.policy.models import resolve
+from spyrl.policy.prompts import prompt_text, token_ids
 from spyrl.policy.server import ServerPolicy
 from spyrl.tasks import Task, load_task
 from spyrl_environment.answers import Answers, Counts
@@ -27,13 +28,11 @@ class Tokenizer:
 
     def count_tokens(self, text: str) -> int:
         """See `Counts`."""
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return len(token_ids(self.tokenizer, text))
 
     def prompt_tokens(self, request: Request) -> int:
         """See `Counts`."""
-        messages = [dict(message) for message in request.messages]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self.template)
-        return self.count_tokens(text)
+        return self.count_tokens(prompt_text(self.tokenizer, request, self.template, self.tokenizer.name_or_path))
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
-from spyrl.errors import SpyRLError
 from spyrl.evaluation.ab_results import Rates
+from spyrl.evaluation.pictures import picture, save_picture
 from spyrl.evaluation.statistics import Interval
 
 
-def draw_win_rates(found: Rates, title: str, path: Path) -> None:
-    """Write the win rates with their intervals to ``path`` with the endings ``.png`` and ``.svg``.
-
-    Raises `SpyRLError` where they cannot be written.
-    """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
-    import matplotlib
-    from matplotlib.figure import Figure
-
+def draw_win_rates(found: Rates, title: str, folder: Path) -> list[str]:
+    """Write the win rates with their intervals; returns the files' names. Raises what `save_picture` does."""
     names = list(found.model)
     lines: list[tuple[str, dict[str, Interval | None], dict[str, Any]]] = [
         (
@@ -36,7 +28,7 @@ def draw_win_rates(found: Rates, title: str, path: Path) -> None:
     if found.control:
         control = {name: rate.raw if rate else None for name, rate in found.control.items()}
         lines.append(("base against itself", control, {"color": "#8a8a8a", "fmt": "D"}))
-    figure = Figure(figsize=(6.6, 1.4 + 0.55 * len(names)), dpi=150, layout="constrained")
+    figure = picture(6.6, 1.4 + 0.55 * len(names))
     axes = figure.add_subplot()
     axes.axvline(50, color="#9a9a9a", linewidth=0.8, linestyle=":")
     for number, (label, shares, style) in enumerate(lines):
@@ -59,10 +51,4 @@ def draw_win_rates(found: Rates, title: str, path: Path) -> None:
     axes.grid(axis="x", color="#00000018", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    try:
-        for ending in ("png", "svg"):
-            # No date and no random ids: the same results are the same file.
-            with matplotlib.rc_context({"svg.hashsalt": "spyrl"}):
-                figure.savefig(path.with_suffix(f".{ending}"), metadata={"Date": None} if ending == "svg" else None)
-    except OSError as error:
-        raise SpyRLError(f"cannot write {path}: {error.strerror or error}") from error
+    return save_picture(figure, folder, "win-rates")

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from spyrl.evaluation.bootstrap import bootstrapped
 from spyrl.evaluation.played import Batch, Row
 from spyrl.evaluation.results import Score
 from spyrl.evaluation.sheets import Sheet
-from spyrl.evaluation.statistics import bootstrapped
 from spyrl.play import KnownQuality
 
 Who = Literal["all", "civilians", "spies"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from spyrl.evaluation.alignment import WHO, Rated, by_votes, points
+from spyrl.evaluation.pictures import picture, save_picture
 
 _COLOURS = {"all": "#444444", "civilians": "#1f5fa8", "spies": "#c2571a"}
 
@@ -14,13 +14,11 @@ _COLOURS = {"all": "#444444", "civilians": "#1f5fa8", "spies": "#c2571a"}
 def draw(games: Sequence[Rated], folder: Path) -> list[str]:
     """Write ``alignment.png`` and ``alignment.svg``; returns their names.
 
-    Raises `OSError` where they cannot be written.
+    Raises what `save_picture` does.
     """
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(6.4, 3.8), dpi=150, layout="constrained")
+    figure = picture(6.4, 3.8)
     axes = figure.add_subplot()
     for shift, who in enumerate(WHO):
         found = points(games, who)
@@ -40,7 +38,4 @@ def draw(games: Sequence[Rated], folder: Path) -> list[str]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#00000018", linewidth=0.8)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "alignment.png")
-    figure.savefig(folder / "alignment.svg", metadata={"Date": None})
-    return ["alignment.png", "alignment.svg"]
+    return save_picture(figure, folder, "alignment")

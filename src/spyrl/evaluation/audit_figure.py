@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
 
 from spyrl.evaluation.audit import Audit
 from spyrl.evaluation.audit_games import FEATURES
+from spyrl.evaluation.pictures import picture, save_picture
 
 _LOOK, _DETECTORS, _GAP, _CHANCE = "#c2571a", "#1f5fa8", "#2e8b57", "#8a8a8a"
 
@@ -16,14 +16,12 @@ _LOOK, _DETECTORS, _GAP, _CHANCE = "#c2571a", "#1f5fa8", "#2e8b57", "#8a8a8a"
 def draw(found: Audit, folder: Path) -> list[str]:
     """Write ``audit.png`` and ``audit.svg``; returns their names, none where there is nothing to draw.
 
-    Raises `OSError` where they cannot be written.
+    Raises what `save_picture` does.
     """
     if found.games is None or not found.guesses:
         return []
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.5, 3.8), dpi=150, layout="constrained")
+    figure = picture(9.5, 3.8)
     bars, lines = figure.subplots(1, 2, width_ratios=(1, 1.25))
     chance = found.guesses["surface"].chance
 
@@ -62,7 +60,4 @@ def draw(found: Audit, folder: Path) -> list[str]:
     for axes in (bars, lines):
         axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
         axes.spines[["top", "right"]].set_visible(False)
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / "audit.png")
-    figure.savefig(folder / "audit.svg", metadata={"Date": None})
-    return ["audit.png", "audit.svg"]
+    return save_picture(figure, folder, "audit")

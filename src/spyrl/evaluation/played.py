@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,22 +37,6 @@ class Batch:
 
     number: int
     games: tuple[Row, ...]
-
-
-def add_iterations(parser: argparse.ArgumentParser) -> None:
-    """The argument that chooses among a run's iterations; `span` reads it."""
-    parser.add_argument("--iterations", metavar="FROM-TO", help="only games of these iterations, from 0 (default: all)")
-
-
-def span(text: str | None) -> range | None:
-    """``FROM-TO``, both included, or one number. Raises `UsageError` for anything else."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
-    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-    if last < first:
-        raise UsageError(f"--iterations should be FROM-TO, as in 0-49, not {text!r}")
-    return range(first, last + 1)
 
 
 def game_files(folder: Path, iterations: range | None = None) -> list[tuple[int, Path]]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spyrl.corpus import hub_data_set
 from spyrl.corpus.hub import read_hub_rows
-from spyrl.corpus.reading import file_format, nothing_at, read_rows
+from spyrl.corpus.reading import nothing_at, read_rows
 from spyrl.errors import UsageError
-
-_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ def rows_of(source: str, *, subset: str | None = None, split: str = "test", limi
     if local.exists():
         found = read_rows(local.absolute(), limit)
     else:
-        name = source.removeprefix("hf://").removeprefix("datasets/").rstrip("/")
-        if source.startswith((".", "/", "~")) or file_format(source) or not _HUB_ID.fullmatch(name):
+        name = hub_data_set(source) or hub_data_set(source.removeprefix("datasets/").rstrip("/"))
+        if name is None:
             raise UsageError(f"--data {source}: {nothing_at(source)}.")
         found = read_hub_rows(name, subset=subset, split=split, limit=limit)
     return [Row(place, columns) for place, columns in found]

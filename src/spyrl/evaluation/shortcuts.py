@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyrl.evaluation import statistics
-from spyrl.evaluation.statistics import bootstrapped
+from spyrl.evaluation.bootstrap import bootstrapped
 from spyrl.game import generator, named_seed
 from spyrl.play.summary import position_bias
 

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
-
-import numpy as np
-from numpy.typing import NDArray
-
-from spyrl.errors import UsageError
-from spyrl.game import named_seed
 
 Direction = Literal["above", "below", "undecided"]
 
@@ -58,10 +51,10 @@ def interval(values: Sequence[float]) -> Interval:
 
     count = len(values)
     mean = math.fsum(values) / count
-    if count < 2:
+    error = standard_error(values)
+    if error is None:
         return Interval(mean, None, None, count)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    half = float(t.ppf(0.975, count - 1)) * deviation / math.sqrt(count)
+    half = float(t.ppf(0.975, count - 1)) * error
     return Interval(mean, mean - half, mean + half, count)
 
 
@@ -106,26 +99,6 @@ def share(values: Sequence[float]) -> Interval:
     centre = (mean + z**2 / (2 * draws)) / (1 + z**2 / draws)
     half = z * math.sqrt(mean * (1 - mean) / draws + z**2 / (4 * draws**2)) / (1 + z**2 / draws)
     return Interval(mean, max(min(centre - half, mean), 0.0), min(max(centre + half, mean), 1.0), count)
-
-
-def bootstrapped(
-    statistic: Callable[[NDArray[np.intp]], float], clusters: int, *names: int | str, draws: int = 2000
-) -> tuple[float | None, float | None]:
-    """The 95 % percentile interval of a statistic when clusters (games, prompts) are drawn with replacement.
-
-    ``statistic`` is given the drawn clusters' numbers in 0..clusters-1. It may answer NaN, and is left out then; there
-    is no interval where it does so in more than one of twenty draws, or where there are fewer than two clusters.
-    ``names`` name the generator.
-    """
-    if clusters < 2:
-        return None, None
-    draw = np.random.default_rng(named_seed("bootstrap", *names))
-    found = np.array([statistic(draw.integers(clusters, size=clusters)) for _ in range(draws)])
-    known = found[~np.isnan(found)]
-    if len(known) < 0.95 * draws:
-        return None, None
-    low, high = np.quantile(known, (0.025, 0.975))
-    return float(low), float(high)
 
 
 def average(parts: Sequence[Interval]) -> Interval:
@@ -174,9 +147,3 @@ def pass_at_k(samples: int, right: int, k: int) -> float:
     0.5
     """
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
-
-
-def check_installed() -> None:
-    """Raise `UsageError` where the package that this needs is not installed."""
-    if find_spec("scipy") is None:
-        raise UsageError("spyrl ablate needs scipy: pip install 'spyrl[evaluation]'")

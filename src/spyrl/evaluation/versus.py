@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from spyrl.arguments import split_words
 from spyrl.config import LEDGER_MODELS, Config, config_of, has_splits, load_config
 from spyrl.corpus import Cursor, open_corpus
 from spyrl.errors import SpyRLError, UsageError
@@ -27,7 +28,7 @@ from spyrl.game import Deal, RoleBaselines
 from spyrl.play import Dropped, Performance, deal_games, detect, document_budget, mixed, perform, replay, settle
 from spyrl.policy import Policy
 from spyrl.runs.games import read_games, write_games
-from spyrl.settings import check_keys, merged, plain, read_overrides
+from spyrl.settings import check_keys, flat, merged, plain, read_overrides
 from spyrl.tasks import Task
 
 Side = Literal["A", "B"]
@@ -82,18 +83,15 @@ def settings_for(contestants: Sequence[Contestant], words: Sequence[str]) -> Con
 
     Raises `UsageError` for what cannot be read, and for a game that cannot be put together from two models' turns.
     """
-    sources = [word for word in words if "=" not in word]
-    changes = [word for word in words if "=" in word]
-    if len(sources) > 1:
-        raise UsageError(f"one preset or file at a time, not {' and '.join(sources)}; settings are written key=value")
+    source, changes = split_words(words)
     run = next((who.run for who in contestants if who.run), None)
-    if run and not sources:
+    if run and not source:
         saved, _ = run.read_config()
         overrides = read_overrides(changes)
         check_keys(Config, overrides, "command line")
         config = config_of(merged(saved, overrides), "settings")
     else:
-        config = load_config(sources[0] if sources else None, [f"model.path={contestants[0].path}", *changes])
+        config = load_config(source, [f"model.path={contestants[0].path}", *changes])
     game, servers = config.game, [who.name for who in contestants if who.server]
     problem = ""
     if not game.has_spy:
@@ -143,7 +141,7 @@ def deals_for(config: Config, task: Task, policies: Sequence[Policy], games: int
 def made_with(config: Config, a: str, b: str) -> dict[str, Any]:
     """What decides how the games go, as dotted keys: the models' paths and the settings."""
     game = {key: value for key, value in plain(config.game).items() if key not in ("gate", "roles", "rewards")}
-    settings = {**_flat(plain(config.corpus), "corpus."), **_flat(game, "game.")}
+    settings = {**flat(plain(config.corpus), "corpus."), **flat(game, "game.")}
     return {"A": a, "B": b, "seed": config.run.seed, "task": config.task, **settings}
 
 
@@ -216,13 +214,6 @@ def _play_part(
         except OSError as error:
             raise SpyRLError(f"cannot write {path}: {error.strerror or error}; make room and try again") from error
     return dropped
-
-
-def _flat(data: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
 
 
 def _path(folder: Path, cell: Cell, part: int) -> Path:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from spyrl.evaluation import statistics
+from spyrl.evaluation.pictures import picture, save_picture
 from spyrl.evaluation.versus import SIDES, Cell, Match, Part, Side, effect
 
 _COLOURS = {"A": "#1f5fa8", "B": "#c2571a"}
 
 
 def draw_cells(match: Match, names: Mapping[Side, str], folder: Path) -> list[str]:
-    """Write ``cells.png`` and ``cells.svg``; returns their names. Raises `OSError` where they cannot be written."""
-    figure = _figure(6.4)
+    """Write ``cells.png`` and ``cells.svg``; returns their names. Raises what `save_picture` does."""
+    figure = picture(6.4, 3.8)
     axes = figure.add_subplot()
     pairs = [(civilians, spy) for civilians in SIDES for spy in SIDES]
     for shift, detectors in ((-0.09, SIDES[0]), (0.09, SIDES[1])):
@@ -32,10 +32,10 @@ def draw_cells(match: Match, names: Mapping[Side, str], folder: Path) -> list[st
 
 
 def draw_curve(matches: Mapping[int, Match], reference: str, folder: Path) -> list[str]:
-    """Write ``curve.png`` and ``curve.svg``; returns their names. Raises `OSError` where they cannot be written."""
+    """Write ``curve.png`` and ``curve.svg``; returns their names. Raises what `save_picture` does."""
     from matplotlib.ticker import MaxNLocator
 
-    figure = _figure(6.4)
+    figure = picture(6.4, 3.8)
     axes = figure.add_subplot()
     iterations = list(matches)
     parts: tuple[tuple[Part, int, str, str], ...] = (
@@ -56,17 +56,8 @@ def draw_curve(matches: Mapping[int, Match], reference: str, folder: Path) -> li
     return _saved(figure, axes, folder, "curve")
 
 
-def _figure(width: float) -> Any:
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its font cache
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, 3.8), dpi=150, layout="constrained")
-
-
 def _saved(figure: Any, axes: Any, folder: Path, name: str) -> list[str]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#00000018", linewidth=0.8)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
-    figure.savefig(folder / f"{name}.png")
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-    return [f"{name}.png", f"{name}.svg"]
+    return save_picture(figure, folder, name)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 
+from spyrl.arguments import positive, split_words
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
@@ -20,10 +22,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a preset or a YAML file first, then settings as key=value",
     )
     parser.add_argument("--gpu", metavar="NAME", help="what it is to run on: cpu, RTX 4090, A100-80, H100, ...")
-    parser.add_argument("--gpus", type=_positive, metavar="N", help="how many of them (default 1)")
+    parser.add_argument("--gpus", type=positive, metavar="N", help="how many of them (default 1)")
     parser.add_argument("--price", type=float, metavar="PER_HOUR", help="of one of them, for the cost of the run")
-    parser.add_argument("--output", type=_positive, metavar="TOKENS", help="a player's output (default at most 1024)")
-    parser.add_argument("--ballot", type=_positive, metavar="TOKENS", help="a reasoned ballot (default at most 1024)")
+    parser.add_argument("--output", type=positive, metavar="TOKENS", help="a player's output (default at most 1024)")
+    parser.add_argument("--ballot", type=positive, metavar="TOKENS", help="a reasoned ballot (default at most 1024)")
     parser.add_argument("--measure", action="store_true", help="read the corpus's documents, though from the Hub")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a page")
 
@@ -41,14 +43,11 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.planning.plan import make_plan, remedies
     from spyrl.policy.quiet import quiet_libraries
 
-    sources = [word for word in options.words if "=" not in word]
-    if len(sources) > 1:
-        raise UsageError(f"one preset or file at a time, not {' and '.join(sources)}; settings are written key=value")
-    words = [word for word in options.words if "=" in word]
+    source, words = split_words(options.words)
     if options.price is not None and options.price < 0:
         raise UsageError(f"--price should be 0 or more, not {options.price:g}")
-    config = load_config(sources[0] if sources else None, words)
-    preset = sources[0] if sources else default_preset(words)
+    config = load_config(source, words)
+    preset = source or default_preset(words)
     quiet_libraries()
     console = Console(highlight=False)
 
@@ -62,10 +61,3 @@ def run(options: argparse.Namespace) -> int:
     else:
         show(console, preset, plan, fixes, options.price)
     return 0
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"should be 1 or more, not {number}")
-    return number

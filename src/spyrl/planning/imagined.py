@@ -20,6 +20,7 @@ from spyrl.planning.shape import local_folder
 from spyrl.play import Settled, deal_games, detect, document_budget, perform, settle
 from spyrl.policy import Completion, Request
 from spyrl.policy.choices import choice_tree
+from spyrl.policy.prompts import prompt_text, token_ids
 from spyrl.tasks import load_task
 from spyrl.tasks.base import MARKER
 
@@ -191,8 +192,7 @@ class Vocabulary:
 
     def ids(self, text: str) -> list[int]:
         """The tokens of a text, without special ones."""
-        found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return found
+        return token_ids(self._tokenizer, text)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of these tokens."""
@@ -200,9 +200,7 @@ class Vocabulary:
 
     def prompt(self, request: Request, template: dict[str, Any]) -> list[int]:
         """The tokens of a request's prompt, its chat template included."""
-        messages = [dict(message) for message in request.messages]
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **template)
-        return self.ids(str(text) + request.begin)
+        return self.ids(prompt_text(self._tokenizer, request, template, self._tokenizer.name_or_path))
 
 
 class StandIn(Vocabulary):

@@ -115,7 +115,7 @@ def _planned(shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengt
 def memory_at_limits(shape: Shape, config: Config, on: Device, gpus: int, lengths: Lengths, games: Games) -> Memory:
     """The memory when all answers run to their limits, which some iteration's will."""
     shown = config.game.players * config.game.rounds * (config.game.max_tokens - lengths.output)
-    trees = packs(shape, config)
+    trees = shape.packs
     passes = [
         each
         for stages in _updates(config).values()
@@ -136,11 +136,6 @@ def memory_at_limits(shape: Shape, config: Config, on: Device, gpus: int, length
     return memory(shape, config, on, gpus, passes, generated)
 
 
-def packs(shape: Shape, config: Config) -> bool:
-    """Whether the model will read prefix trees."""
-    return shape.packs
-
-
 def _updates(config: Config) -> dict[str, tuple[Stage, ...]]:
     """The updates that are made at some time: their name, and the stages whose trajectories are learnt from."""
     stages = config.training.stages
@@ -155,7 +150,7 @@ def _lines(shape: Shape, config: Config, on: Device, gpus: int, games: Games) ->
     """The parts of an iteration, its games divided among the devices."""
     scale = games.games / games.sample
     pace = _Pace(shape, config, on, gpus)
-    trees = packs(shape, config)
+    trees = shape.packs
     for stage, calls in (("performing", games.performing), ("detection", games.detection)):
         made = generation(calls, config.model.batch_tokens, trees=trees)
         flops = made.read_flops(shape)

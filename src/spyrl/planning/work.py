@@ -25,15 +25,13 @@ from spyrl.config import Config
 from spyrl.game import Stage
 from spyrl.planning.imagined import Call, Games
 from spyrl.planning.shape import Shape
+from spyrl.policy.attention import keys_of_blocks
 from spyrl.policy.local import grouped, near_those_alike
-from spyrl.policy.prefill import WORTH_SHARING, shared
-from spyrl.policy.trees import laid_out, shelved
+from spyrl.policy.prefill import sharing
 from spyrl.training.scoring import batches
 from spyrl.training.trajectory import Trajectory, trajectories
 
 CPU = torch.device("cpu")
-_QUERIES = 256  # as in spyrl.policy.attention
-_WORTH_PICKING = 0.7
 
 
 @dataclass(frozen=True)
@@ -139,19 +137,14 @@ def generation(calls: Sequence[Call], batch_tokens: int, *, trees: bool) -> Gene
 
 def _reading(rows: Sequence[NDArray[np.int64]], nodes: int, *, trees: bool) -> Iterator[Forward]:
     """The forward passes of `spyrl.policy.prefill.read`."""
-    if trees:
-        root, grown = shared(rows)
-        if root + sum(tree.size for tree in grown) <= WORTH_SHARING * sum(map(len, rows)):
-            (shelves,) = shelved(grown, sum(tree.size for tree in grown) * len(grown))
-            laid = laid_out(shelves)
-            if root:
-                yield Forward(1, root, root * root, 1)
-            exits = np.concatenate([np.full((len(shelves), root), root + laid.exits.shape[1]), root + laid.exits], 1)
-            kept = len(np.unique(np.stack([place[1, -1] for place in laid.places])))
-            yield Forward(
-                len(shelves), laid.ids.shape[1], pairs_of(exits, root), len(shelves) * kept * nodes, len(rows) * nodes
-            )
-            return
+    layout = sharing(rows) if trees else None
+    if layout is not None:
+        if layout.root:
+            yield Forward(1, layout.root, layout.root**2, 1)
+        count, width = layout.laid.ids.shape
+        kept = len(np.unique(layout.ends))
+        yield Forward(count, width, pairs_of(layout.exits, layout.root), count * kept * nodes, len(rows) * nodes)
+        return
     width = max(map(len, rows))
     yield Forward(len(rows), width, len(rows) * width * width, len(rows) * nodes, len(rows) * nodes)
 
@@ -162,13 +155,7 @@ def pairs_of(exits: NDArray[np.int64], seen: int = 0) -> int:
     As on a CPU (see `spyrl.policy.attention`): blocks of queries, each with the keys that any of them may attend to.
     FlexAttention's blocks on a GPU are of half that size and leave a little more out.
     """
-    rows, keys = exits.shape
-    found = 0
-    for begin in range(seen, keys, _QUERIES):
-        end = min(begin + _QUERIES, keys)
-        needed = int((exits[:, :end] > begin).any(0).sum())
-        found += rows * (end - begin) * (needed if needed < _WORTH_PICKING * end else end)
-    return found
+    return len(exits) * sum((end - begin) * len(keys) for begin, end, keys in keys_of_blocks(exits, seen))
 
 
 # Learning

@@ -6,6 +6,7 @@ keys that some query of the block may attend to: what comes later, and most of w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -148,13 +149,23 @@ def attend(
     return torch.cat(parts, 2).transpose(1, 2).contiguous(), None
 
 
+def keys_of_blocks(exits: Ints, seen: int = 0) -> Iterator[tuple[int, int, Ints]]:
+    """Where blocks of queries (those after the ``seen`` keys) begin and end, and the keys that are computed for each.
+
+    ``exits`` has shape (rows, keys). The keys are all up to the block's end where it needs nearly all of them.
+    """
+    queries = exits.shape[1] - seen
+    for begin in range(0, queries, _QUERIES):
+        end = min(begin + _QUERIES, queries)
+        needed = np.flatnonzero((exits[:, : seen + end] > seen + begin).any(0))
+        yield begin, end, needed if len(needed) < _WORTH_PICKING * (seen + end) else np.arange(seen + end)
+
+
 def _blocks(exits: Ints, mask: Tensor, seen: int) -> tuple[Block, ...]:
     found = []
-    for begin in range(0, mask.shape[2], _QUERIES):
-        end = min(begin + _QUERIES, mask.shape[2])
-        needed = np.flatnonzero((exits[:, : seen + end] > seen + begin).any(0))
-        few = len(needed) < _WORTH_PICKING * (seen + end)
-        keys = torch.from_numpy(needed).to(mask.device) if few else slice(0, seen + end)
+    for begin, end, needed in keys_of_blocks(exits, seen):
+        # A slice is a view, which costs neither time nor memory.
+        keys = slice(0, seen + end) if len(needed) == seen + end else torch.from_numpy(needed).to(mask.device)
         found.append(Block(begin, end, keys, mask[:, :, begin:end, keys].contiguous()))
     return tuple(found)
 

@@ -7,6 +7,7 @@ is then picked out of its tree's.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from torch import Tensor
 
 from spyrl.policy.attention import attention_inputs, implementation_of
 from spyrl.policy.cache import pick, roomy_cache
-from spyrl.policy.trees import Ints, Laid, Tree, alike, common_length, grow, laid_out, shelved
+from spyrl.policy.trees import Ints, Laid, alike, common_length, grow, laid_out, shelved
 
-WORTH_SHARING = 0.9  # of the prompts' tokens: trees that leave fewer away cost more than they save
+_WORTH_SHARING = 0.9  # of the prompts' tokens: trees that leave fewer away cost more than they save
 _SHORTEST_ROOT = 16  # tokens; one more forward pass is not worth it for fewer
 
 
@@ -48,12 +49,10 @@ def read(
     ``trees`` says that the model reads prefix trees (see `spyrl.policy.attention.takes_trees`).
     """
     rows = [np.asarray(prompt, dtype=np.int64) for prompt in prompts]
-    if trees:
-        root, grown = shared(rows)
-        size = root + sum(tree.size for tree in grown)
-        if size <= WORTH_SHARING * sum(map(len, rows)):
-            return _as_trees(model, rows, root, grown, device, cached)
-    return _in_rows(model, prompts, device, cached)
+    layout = sharing(rows) if trees else None
+    if layout is None:
+        return _in_rows(model, prompts, device, cached)
+    return _as_trees(model, rows, layout, device, cached)
 
 
 def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -77,36 +76,59 @@ def _in_rows(model: Any, prompts: Sequence[Sequence[int]], device: torch.device,
     return Reading(logits, cache, mask, positions[:, -1:], ids.numel())
 
 
-def shared(rows: Sequence[Ints]) -> tuple[int, list[Tree]]:
-    """The length of what all rows begin with, at least one token less than the shortest, and trees of what follows."""
+@dataclass(frozen=True)
+class Sharing:
+    """Prompts that share their first ``root`` tokens, and how what follows is ``laid`` out in trees."""
+
+    root: int
+    laid: Laid
+
+    @property
+    def exits(self) -> Ints:
+        """The exits of all keys, those of the root first, of shape (rows, root + width)."""
+        rows, width = self.laid.exits.shape
+        return np.concatenate([np.full((rows, self.root), self.root + width), self.root + self.laid.exits], 1)
+
+    @property
+    def ends(self) -> Ints:
+        """The columns of the prompts' last tokens, in the order of ``laid.members``."""
+        return np.stack([place[1, -1] for place in self.laid.places])
+
+
+def sharing(rows: Sequence[Ints]) -> Sharing | None:
+    """How these prompts are read in trees; ``None`` where that leaves too few tokens away.
+
+    The root is what all begin with, at least one token less than the shortest.
+    """
     ordered = sorted(rows, key=lambda row: row.tolist())  # what the first and the last share, all share
     root = min(common_length(ordered[0], ordered[-1]), min(map(len, rows)) - 1)
     root = root if root >= _SHORTEST_ROOT and len(rows) > 1 else 0
     rest = {index: row[root:] for index, row in enumerate(rows)}
     whole = {index: len(row) for index, row in rest.items()}
     size = sum(whole.values())
-    return root, [tree for group in alike(rest) for tree in grow({i: rest[i] for i in group}, size, whole)]
+    grown = [tree for group in alike(rest) for tree in grow({i: rest[i] for i in group}, size, whole)]
+    tokens = sum(tree.size for tree in grown)
+    if root + tokens > _WORTH_SHARING * sum(map(len, rows)):
+        return None
+    (shelves,) = shelved(grown, tokens * len(grown))
+    return Sharing(root, laid_out(shelves))
 
 
-def _as_trees(
-    model: Any, rows: Sequence[Ints], root: int, grown: Sequence[Tree], device: torch.device, cached: bool
-) -> Reading:
-    (shelves,) = shelved(grown, sum(tree.size for tree in grown) * len(grown))
-    laid = laid_out(shelves)
+def _as_trees(model: Any, rows: Sequence[Ints], layout: Sharing, device: torch.device, cached: bool) -> Reading:
+    root, laid = layout.root, layout.laid
     cache: Any = roomy_cache(model.config) if cached or root else None
     if root:
         beginning = torch.from_numpy(rows[0][:root]).to(device)[None]
         forward(model, cache, input_ids=beginning, logits_to_keep=1)
-        cache.batch_select_indices(torch.zeros(len(shelves), dtype=torch.long, device=device))
-    kept, at = np.unique(np.stack([place[1, -1] for place in laid.places]), return_inverse=True)
-    exits = np.concatenate([np.full((len(shelves), root), root + laid.exits.shape[1]), root + laid.exits], 1)
+        cache.batch_select_indices(torch.zeros(len(laid.ids), dtype=torch.long, device=device))
+    kept, at = np.unique(layout.ends, return_inverse=True)
     logits = forward(
         model,
         cache,
         input_ids=torch.from_numpy(laid.ids).to(device),
         position_ids=torch.from_numpy(root + laid.positions).to(device),
         logits_to_keep=torch.from_numpy(kept).to(device),
-        **attention_inputs(exits, device, implementation_of(model), model.dtype, seen=root),
+        **attention_inputs(layout.exits, device, implementation_of(model), model.dtype, seen=root),
     ).logits
     order = np.argsort(laid.members)
     number = np.stack([place[0, -1] for place in laid.places])
@@ -138,8 +160,13 @@ def _picked(laid: Laid, order: Ints, root: int) -> tuple[Ints, Ints]:
 
 def cache_argument(model: Any) -> str:
     """The name under which this model takes its key-value cache: transformers renamed it in 2026."""
-    whole = model.get_base_model() if hasattr(model, "peft_config") else model
-    return "cache" if "cache" in inspect.signature(whole.forward).parameters else "past_key_values"
+    kind: Any = type(model.get_base_model() if hasattr(model, "peft_config") else model)
+    return _cache_argument(kind)
+
+
+@functools.cache
+def _cache_argument(kind: Any) -> str:
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
 
 
 def forward(model: Any, cache: Any, **inputs: Any) -> Any:

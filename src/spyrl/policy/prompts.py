@@ -25,22 +25,11 @@ class Prompts:
 
     def text(self, request: Request) -> str:
         """The prompt, with the assistant's turn begun. Raises `UsageError` where the template refuses the messages."""
-        try:
-            text = self.loaded.tokenizer.apply_chat_template(
-                [dict(message) for message in request.messages],
-                tokenize=False,
-                add_generation_prompt=True,
-                **self.template,
-            )
-        except Exception as error:  # templates raise what they like
-            name = self.loaded.name
-            raise UsageError(f"the chat template of {name!r} refuses the game's messages: {error}") from error
-        return str(text) + request.begin
+        return prompt_text(self.loaded.tokenizer, request, self.template, self.loaded.name)
 
     def tokens(self, text: str) -> list[int]:
         """Token ids of ``text``, without special tokens of their own."""
-        ids: list[int] = self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return token_ids(self.loaded.tokenizer, text)
 
     def tree(self, request: Request) -> ChoiceTree:
         """The request's choices in tokens."""
@@ -94,3 +83,20 @@ class Prompts:
         config = self.loaded.model.config
         length = getattr(config.get_text_config(), "max_position_embeddings", None)
         return int(length) if length else None
+
+
+def prompt_text(tokenizer: Any, request: Request, template: Mapping[str, Any], name: str) -> str:
+    """A request's prompt by the chat template, with extra variables, of the model ``name``; see `Prompts.text`."""
+    try:
+        text = tokenizer.apply_chat_template(
+            [dict(message) for message in request.messages], tokenize=False, add_generation_prompt=True, **template
+        )
+    except Exception as error:  # templates raise what they like
+        raise UsageError(f"the chat template of {name!r} refuses the game's messages: {error}") from error
+    return str(text) + request.begin
+
+
+def token_ids(tokenizer: Any, text: str) -> list[int]:
+    """See `Prompts.tokens`."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids

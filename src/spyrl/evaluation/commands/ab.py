@@ -14,10 +14,7 @@ from spyrl.evaluation.commands import common
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, a model's folder, or a Hub id")
-    parser.add_argument("--against", required=True, metavar="BASE", help="what it is compared with, likewise")
-    parser.add_argument("--server", metavar="URL", help="OpenAI-compatible server that knows RUN_OR_MODEL by its name")
-    parser.add_argument("--against-server", metavar="URL", help="likewise for BASE")
+    common.add_models(parser, against_required=True)
     common.add_prompts(parser)
     common.add_sampling(parser, 4096)
     common.add_judge(parser)
@@ -28,7 +25,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="judge the base against itself, too: half as much writing and as much judging again (default: yes)",
     )
     common.add_common(parser)
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -42,7 +38,6 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.evaluation.ab_figure import draw_win_rates
     from spyrl.evaluation.ab_results import ab_evaluation, rates
     from spyrl.evaluation.answers import Question, answers
-    from spyrl.evaluation.models import checked_contestant, contestant
     from spyrl.evaluation.prompts import messages, read_prompts
     from spyrl.evaluation.results import folder_for, report, slug
     from spyrl.game import named_seed
@@ -50,8 +45,7 @@ def run(options: argparse.Namespace) -> int:
     common.need("scipy", "spyrl eval ab")
     sampling, settings = common.sampling_of(options), common.prompts_of(options)
     prompts = read_prompts(settings)
-    sides = contestant(options.model, options.server), contestant(options.against, options.against_server)
-    policies = [checked_contestant(who, device=options.device, batch_tokens=options.batch_tokens) for who in sides]
+    sides, policies = common.models_of(options)
     judge = common.judge_of(options)
     ours, base = (who.name for who in sides)
     folder = folder_for(sides[0], f"ab-{settings.name}-{base}", options.to)
@@ -113,6 +107,6 @@ def run(options: argparse.Namespace) -> int:
         },
     )
     report(console, evaluation, judged_in, common.command_line(options.parser, options))
-    draw_win_rates(found, f"{ours} against {base}, judged by {judge.name}", judged_in / "win-rates")
-    console.out(f"{judged_in}: win-rates.png, win-rates.svg, verdicts.jsonl; what was written is in {folder}")
+    drawn = draw_win_rates(found, f"{ours} against {base}, judged by {judge.name}", judged_in)
+    console.out(f"{judged_in}: {', '.join(drawn)}, verdicts.jsonl; what was written is in {folder}")
     return 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from spyrl.evaluation.commands.common import add_common, positive
-from spyrl.evaluation.played import add_iterations, span
+from spyrl.arguments import positive
+from spyrl.evaluation.commands.common import add_common, add_iterations, span
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="any OpenAI-compatible server (default: OpenAI's); its key is read from OPENAI_API_KEY",
     )
     add_common(parser)
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,14 +43,12 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.evaluation.alignment import Rated, all_games, rated_by_task, sheets
     from spyrl.evaluation.alignment_figure import draw
     from spyrl.evaluation.commands.common import command_line, need, progress
+    from spyrl.evaluation.models import Contestant, open_contestant
     from spyrl.evaluation.played import batches, game_files
     from spyrl.evaluation.ranking import rank_games
     from spyrl.evaluation.results import Evaluation, report, slug
     from spyrl.game import generator
     from spyrl.play import KnownQuality
-    from spyrl.policy.opening import open_policy
-    from spyrl.policy.quiet import quiet_libraries
-    from spyrl.policy.settings import ModelSettings
     from spyrl.runs.folder import RunFolder
     from spyrl.tasks import load_task
 
@@ -88,11 +85,14 @@ def run(options: argparse.Namespace) -> int:
         rated = rated_by_task((row for _, row in games), task)
         notes.append(f"Quality is the task's own, over {len(rated)} games.")
     else:
-        quiet_libraries()
         server = options.judge_server if options.judge else None
-        settings = ModelSettings(path=judge, server=server, device=options.device, batch_tokens=options.batch_tokens)
         with console.status("loading") as status:
-            policy = open_policy(settings, status.update)
+            policy = open_contestant(
+                Contestant(judge, judge, server),
+                device=options.device,
+                batch_tokens=options.batch_tokens,
+                say=status.update,
+            )
         with progress(console, f"{judge} ranks") as on_games:
             ranked = rank_games(
                 games,
@@ -116,9 +116,5 @@ def run(options: argparse.Namespace) -> int:
     title = f"Votes and quality in {run_folder.path.name}"
     evaluation = Evaluation("alignment", title, run_folder.path.name, None, made_with, shown, scores, tuple(notes))
     report(console, evaluation, to, command_line(options.parser, options))
-    try:
-        pictures = draw(rated, to)
-    except OSError as error:
-        raise SpyRLError(f"cannot draw into {to}: {error.strerror or error}") from error
-    console.out(f"{to}: {', '.join(pictures)}")
+    console.out(f"{to}: {', '.join(draw(rated, to))}")
     return 0

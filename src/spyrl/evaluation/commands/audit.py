@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from spyrl.evaluation.played import add_iterations
+from spyrl.evaluation.commands.common import add_iterations
 
 NOTES = (
     "Spy above civilians: how many of its game's civilians the spy is above in the feature, ties by half; 50% tells "
@@ -24,7 +24,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run's folder, or one with games of `spyrl eval game`")
     add_iterations(parser)
     parser.add_argument("--to", metavar="FOLDER", help="where the results go (default: evaluations/audit in the run)")
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,11 +32,10 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from spyrl.errors import SpyRLError
     from spyrl.evaluation.audit import audit
     from spyrl.evaluation.audit_figure import draw
-    from spyrl.evaluation.commands.common import command_line, need
-    from spyrl.evaluation.played import batches, game_files, span
+    from spyrl.evaluation.commands.common import command_line, need, span
+    from spyrl.evaluation.played import batches, game_files
     from spyrl.evaluation.results import Evaluation, report
 
     need("scipy", "spyrl audit")
@@ -59,10 +57,7 @@ def run(options: argparse.Namespace) -> int:
         NOTES,
     )
     report(console, evaluation, to, command_line(options.parser, options))
-    try:
-        drawn = draw(found, to)
-    except OSError as error:
-        raise SpyRLError(f"cannot draw into {to}: {error.strerror or error}") from error
+    drawn = draw(found, to)
     if drawn:
         console.out(f"{to}: {', '.join(drawn)}")
     return 0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from spyrl.arguments import positive
 from spyrl.errors import UsageError
-from spyrl.policy import Sampling
+from spyrl.policy import Policy, Sampling
 
 if TYPE_CHECKING:
     from spyrl.evaluation.judge import Judge
+    from spyrl.evaluation.models import Contestant
     from spyrl.evaluation.prompts import PromptSettings
 
 
@@ -24,6 +28,29 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "--batch-tokens", type=positive, default=32768, metavar="N", help="tokens generated side by side"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="names all random draws (default 0)")
+
+
+def add_models(parser: argparse.ArgumentParser, *, against_required: bool = False) -> None:
+    """Who is evaluated, and what that is compared with."""
+    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, a model's folder, or a Hub id")
+    parser.add_argument(
+        "--against", required=against_required, metavar="BASE", help="what it is compared with, likewise"
+    )
+    parser.add_argument("--server", metavar="URL", help="OpenAI-compatible server that knows RUN_OR_MODEL by its name")
+    parser.add_argument("--against-server", metavar="URL", help="likewise for BASE")
+
+
+def models_of(options: argparse.Namespace) -> tuple[list[Contestant], list[Policy]]:
+    """What `add_models` was told, one or two: seen to be there, and loaded when first asked.
+
+    Raises what `spyrl.evaluation.models.checked_contestant` does.
+    """
+    from spyrl.evaluation.models import checked_contestant, contestant
+
+    sides = [contestant(options.model, options.server)]
+    if options.against:
+        sides.append(contestant(options.against, options.against_server))
+    return sides, [checked_contestant(who, device=options.device, batch_tokens=options.batch_tokens) for who in sides]
 
 
 def add_prompts(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +139,22 @@ def judge_of(options: argparse.Namespace) -> Judge:
     )
 
 
+def add_iterations(parser: argparse.ArgumentParser) -> None:
+    """The argument that chooses among a run's iterations; `span` reads it."""
+    parser.add_argument("--iterations", metavar="FROM-TO", help="only games of these iterations, from 0 (default: all)")
+
+
+def span(text: str | None) -> range | None:
+    """``FROM-TO``, both included, or one number. Raises `UsageError` for anything else."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text.strip())
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+    if last < first:
+        raise UsageError(f"--iterations should be FROM-TO, as in 0-49, not {text!r}")
+    return range(first, last + 1)
+
+
 def command_line(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
     """The command that these options come from, without those that are at their defaults."""
     words = parser.prog.split()
@@ -119,27 +162,16 @@ def command_line(parser: argparse.ArgumentParser, options: argparse.Namespace) -
         value = getattr(options, action.dest, None)
         if isinstance(action, argparse._HelpAction) or value == action.default:
             continue
-        if not action.option_strings:
-            words.append(str(value))
-        elif isinstance(value, bool):
+        if isinstance(value, bool):
             words.append(action.option_strings[0 if value else -1])
-        else:
-            words += [action.option_strings[0], str(value)]
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words += [*action.option_strings[:1], str(each)]
     return shlex.join(words)
-
-
-def positive(text: str) -> int:
-    """A whole number above 0, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"should be 1 or more, not {number}")
-    return number
 
 
 def need(package: str, command: str) -> None:
     """Raise `UsageError` where a package of the extra ``evaluation`` is not installed."""
-    from importlib.util import find_spec
-
     if find_spec(package) is None:
         raise UsageError(f"{command} needs {package}: pip install 'spyrl[evaluation]'")
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import argparse
 
-from spyrl.evaluation.commands.common import add_common, positive
+from spyrl.arguments import positive
+from spyrl.evaluation.commands.common import add_common
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +39,9 @@ def run(options: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from spyrl.errors import SpyRLError, UsageError
+    from spyrl.errors import UsageError
     from spyrl.evaluation.checkpoints import checkpoints_of, open_checkpoint
-    from spyrl.evaluation.commands.common import need, progress
+    from spyrl.evaluation.commands.common import command_line, need, progress
     from spyrl.evaluation.models import Contestant, contestant
     from spyrl.evaluation.results import Evaluation, folder_for, report
     from spyrl.evaluation.versus import Match, curve, deals_for, kept_parts, made_with, play_match, settings_for, sheets
@@ -98,23 +99,7 @@ def run(options: argparse.Namespace) -> int:
         notes.append(f"The tables of cells are those of {stages[-1][1].name}.")
     title, made = f"{a.name} against {b.name} in the game", made_with(config, a.path, b.path)
     evaluation = Evaluation("game", title, a.name, b.name, made, shown, scores, tuple(notes))
-    report(console, evaluation, to, _command(options))
-    try:
-        drawn = draw_cells(last, {"A": a.name, "B": b.name}, to) + (draw_curve(matches, b.name, to) if stages else [])
-    except OSError as error:
-        raise SpyRLError(f"cannot draw into {to}: {error.strerror or error}") from error
+    report(console, evaluation, to, command_line(options.parser, options))
+    drawn = draw_cells(last, {"A": a.name, "B": b.name}, to) + (draw_curve(matches, b.name, to) if stages else [])
     console.out(f"{to}: {', '.join(drawn)}; games in games/")
     return 0
-
-
-def _command(options: argparse.Namespace) -> str:
-    """What makes these results, as it would be typed."""
-    import shlex
-
-    words = ["spyrl", "eval", "game", options.model, *options.words, "--versus", options.versus]
-    words += ["--games", str(options.games)]
-    words += ["--checkpoints"] if options.checkpoints else []
-    words += ["--server", options.server] if options.server else []
-    words += ["--versus-server", options.versus_server] if options.versus_server else []
-    words += ["--seed", str(options.seed)] if options.seed else []
-    return shlex.join(words)

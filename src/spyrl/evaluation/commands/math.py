@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import argparse
 
+from spyrl.arguments import positive
 from spyrl.errors import UsageError
 from spyrl.evaluation.commands import common
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, a model's folder, or a Hub id")
-    parser.add_argument("--against", metavar="BASE", help="what it is compared with, likewise")
-    parser.add_argument("--server", metavar="URL", help="OpenAI-compatible server that knows RUN_OR_MODEL by its name")
-    parser.add_argument("--against-server", metavar="URL", help="likewise for BASE")
+    common.add_models(parser)
     parser.add_argument(
         "--benchmark",
         required=True,
@@ -28,18 +26,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="FILE", help="the benchmark's rows: a file, or another Hub id (default: its own)"
     )
-    parser.add_argument("--limit", type=common.positive, metavar="N", help="first N questions only (default: all)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="first N questions only (default: all)")
+    parser.add_argument("--samples", type=positive, default=1, metavar="K", help="answers a question (default 1)")
     parser.add_argument(
-        "--samples", type=common.positive, default=1, metavar="K", help="answers a question (default 1)"
-    )
-    parser.add_argument(
-        "--max-new-tokens", type=common.positive, default=4096, metavar="N", help="longest answer (default 4096)"
+        "--max-new-tokens", type=positive, default=4096, metavar="N", help="longest answer (default 4096)"
     )
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="0 is greedy (default: 0 for one answer a question, else 0.7)"
     )
     common.add_common(parser)
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     from spyrl.evaluation.accuracy import accuracy_evaluation, check_all, verdict_rows
     from spyrl.evaluation.answers import answers
     from spyrl.evaluation.benchmarks import chosen_benchmarks, items_of, question_of
-    from spyrl.evaluation.models import checked_contestant, contestant, labels
+    from spyrl.evaluation.models import labels
     from spyrl.evaluation.results import folder_for, report, slug, write_rows
     from spyrl.policy import Sampling
 
@@ -65,10 +60,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     with console.status("reading questions"):
         items = [items_of(benchmark, options.data, options.limit, options.seed) for benchmark in benchmarks]
-    sides = [contestant(options.model, options.server)]
-    if options.against:
-        sides.append(contestant(options.against, options.against_server))
-    policies = [checked_contestant(who, device=options.device, batch_tokens=options.batch_tokens) for who in sides]
+    sides, policies = common.models_of(options)
     whole = len(benchmarks) == 7
     folder = folder_for(
         sides[0], "-".join(["math", *([] if whole else [each.name for each in benchmarks])]), options.to

@@ -8,35 +8,32 @@ from __future__ import annotations
 
 import argparse
 
+from spyrl.arguments import positive
 from spyrl.errors import UsageError
 from spyrl.evaluation.commands import common
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, a model's folder, or a Hub id")
-    parser.add_argument("--against", metavar="BASE", help="what it is compared with, likewise")
-    parser.add_argument("--server", metavar="URL", help="OpenAI-compatible server that knows RUN_OR_MODEL by its name")
-    parser.add_argument("--against-server", metavar="URL", help="likewise for BASE")
+    common.add_models(parser)
     parser.add_argument("--data", required=True, metavar="FILE", help="documents with references: a file, or a Hub id")
     parser.add_argument("--subset", metavar="NAME", help="configuration of a Hub data set")
     parser.add_argument("--split", default="test", metavar="NAME", help="split of a Hub data set (default test)")
     parser.add_argument("--document", metavar="COLUMN", help="column with the document (default: by the layout)")
     parser.add_argument("--reference", metavar="COLUMN", help="column with the reference (default: by the layout)")
-    parser.add_argument("--limit", type=common.positive, metavar="N", help="first N documents only (default: all)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="first N documents only (default: all)")
     parser.add_argument("--instructions", metavar="TEXT", help="what is asked (default: the summarization task's)")
     parser.add_argument(
-        "--max-new-tokens", type=common.positive, default=1024, metavar="N", help="longest answer (default 1024)"
+        "--max-new-tokens", type=positive, default=1024, metavar="N", help="longest answer (default 1024)"
     )
     parser.add_argument(
         "--max-prompt-tokens",
-        type=common.positive,
+        type=positive,
         metavar="N",
         help="longest prompt; longer documents are cut at a sentence (default: what a local model's context leaves)",
     )
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default 0, greedy")
     common.add_common(parser)
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
     from spyrl.errors import SpyRLError
     from spyrl.evaluation.answers import Question, answers
-    from spyrl.evaluation.models import checked_contestant, contestant, context_of, labels
+    from spyrl.evaluation.models import context_of, labels
     from spyrl.evaluation.results import folder_for, report, slug, write_rows
     from spyrl.evaluation.rouge import overlaps, rouge_evaluation
     from spyrl.evaluation.rows import rows_of
@@ -64,10 +61,7 @@ def run(options: argparse.Namespace) -> int:
     with console.status("reading documents"):
         rows = rows_of(options.data, subset=options.subset, split=options.split, limit=options.limit)
         samples = samples_of(rows, document=options.document, reference=options.reference, limit=options.limit)
-    sides = [contestant(options.model, options.server)]
-    if options.against:
-        sides.append(contestant(options.against, options.against_server))
-    policies = [checked_contestant(who, device=options.device, batch_tokens=options.batch_tokens) for who in sides]
+    sides, policies = common.models_of(options)
     dataset = Path(options.data).name.split(".")[0]
     folder = folder_for(sides[0], f"rouge-{dataset}", options.to)
     kept = [folder / f"answers{suffix}.jsonl" for suffix in ["", *(f"-{slug(who.name)}" for who in sides[1:])]]

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import argparse
 
+from spyrl.arguments import positive
 from spyrl.evaluation.commands import common
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("model", metavar="RUN_OR_MODEL", help="a run's folder, a model's folder, or a Hub id")
-    parser.add_argument("--against", metavar="BASE", help="what it is compared with, likewise")
-    parser.add_argument("--server", metavar="URL", help="OpenAI-compatible server that knows RUN_OR_MODEL by its name")
-    parser.add_argument("--against-server", metavar="URL", help="likewise for BASE")
+    common.add_models(parser)
     parser.add_argument("--data", required=True, metavar="FILE", help="WritingBench's queries, one JSON object a line")
-    parser.add_argument("--limit", type=common.positive, metavar="N", help="first queries only (default: all)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="first queries only (default: all)")
     common.add_sampling(parser, 4096)
     common.add_judge(parser)
     common.add_common(parser)
-    parser.set_defaults(parser=parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +32,6 @@ def run(options: argparse.Namespace) -> int:
 
     from spyrl.errors import SpyRLError
     from spyrl.evaluation.answers import Question, answers
-    from spyrl.evaluation.models import checked_contestant, contestant
     from spyrl.evaluation.results import folder_for, report, slug
     from spyrl.evaluation.writingbench import read_queries, score_answers
     from spyrl.evaluation.writingbench_results import Written, writingbench_evaluation
@@ -45,10 +41,8 @@ def run(options: argparse.Namespace) -> int:
     sampling = common.sampling_of(options)
     data = Path(options.data).expanduser()
     queries = read_queries(data, options.limit)
-    sides = [("model", contestant(options.model, options.server))]
-    if options.against:
-        sides.append(("base", contestant(options.against, options.against_server)))
-    policies = [checked_contestant(who, device=options.device, batch_tokens=options.batch_tokens) for _, who in sides]
+    contestants, policies = common.models_of(options)
+    sides = list(zip(("model", "base"), contestants, strict=False))
     judge = common.judge_of(options)
     folder = folder_for(
         sides[0][1], "-".join(["writingbench", data.stem, *(who.name for _, who in sides[1:])]), options.to
