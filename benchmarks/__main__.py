@@ -11,6 +11,7 @@ import sys
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from benchmarks import builder, generate, iteration, overhead, plan, scaling, update
@@ -47,16 +48,32 @@ def main() -> int:
 
 
 def show(name: str, rows: list[Row]) -> None:
-    """Print the rows as a table."""
-    console = Console()
+    """Print the rows as a table, or where that is too wide as a few lines each."""
+    console = Console(highlight=False)
     table = Table(title=f"{name} · {platform.machine()}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     columns = list(dict.fromkeys(key for row in rows for key in row))
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="left")
+        table.add_column(_words(column), justify="left")
     for row in rows:
         table.add_row(*(_cell(row.get(column, "")) for column in columns))
-    console.print(table)
-    console.print(" · ".join(f"{key} {value}" for key, value in machine().items()), highlight=False, style="dim")
+    unbounded = console.options.update(max_width=10_000)
+    if console.measure(table, options=unbounded).maximum <= console.width:
+        console.print(table)
+    else:
+        for row in rows:
+            sizes = [
+                value if isinstance(value, str) else f"{_words(key)} {value}"
+                for key, value in row.items()
+                if not isinstance(value, float)
+            ]
+            figures = [f"{_words(key)} {_cell(value)}" for key, value in row.items() if isinstance(value, float)]
+            console.print(" · ".join(sizes), style="bold")
+            console.print(Padding(" · ".join(figures), (0, 0, 0, 2)))
+    console.print(" · ".join(f"{key} {value}" for key, value in machine().items()), style="dim")
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
 
 
 def _cell(value: str | int | float) -> str:

@@ -38,7 +38,7 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="FOLDER", help="a model (default: random weights)")
     parser.add_argument("--layers", type=int, default=30, metavar="N", help="layers of the random model (default 30)")
     parser.add_argument("--games", type=int, default=2, metavar="N", help="games an iteration (default 2)")
-    parser.add_argument("--length", type=int, default=150, metavar="WORDS", help="words a document (default 150)")
+    parser.add_argument("--length", type=int, default=128, metavar="WORDS", help="words a document (default 128)")
     parser.add_argument("--written", type=int, default=60, metavar="TOKENS", help="tokens an output (default 60)")
 
 
@@ -77,6 +77,7 @@ def setup(folder: Path, model: str, words: list[str], *, games: int, length: int
             f"model.path={model}",
             f"corpus.path={documents}",
             "corpus.column=text",
+            "corpus.max_words=null",
             f"training.games={games}",
             "training.lr=1e-12",
             "game.min_tokens=1",

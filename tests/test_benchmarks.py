@@ -48,6 +48,20 @@ def test_the_update(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert all(row["of_bound"] > 0 for row in rows)
 
 
+def test_what_is_too_wide_for_a_table_is_written_in_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow: dict[str, str | int | float] = {"varied": "games", "size": 2, "seconds": 0.5}
+    command.show("scaling", [narrow])
+    assert "varied  size  seconds" in capsys.readouterr().out
+    command.show("scaling", [narrow | {f"figure_number_{at}": at / 3 for at in range(6)}])
+    told = capsys.readouterr().out
+    assert "games · size 2\n  seconds 0.5 · figure number 0 0 · figure number 1 0.333" in told
+    assert "…" not in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
 def test_generating(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "VOCABULARY", 300)
     arguments = ("generate", "--layers", "1", "--prompts", "60", "--games", "2", "--written", "3", "--repeats", "1")

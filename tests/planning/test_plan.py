@@ -103,7 +103,7 @@ def test_longer_answers_are_more_work(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_remedy_makes_it_fit() -> None:
-    config = load_config("writing-qwen3-4b-lora", ["training.batch_tokens=16384"])
+    config = load_config("writing-qwen3-4b-lora", ["training.batch_tokens=65536"])
     plan = make_plan(config, "RTX 4090")
     assert not plan.memory.fits
     found = remedies(plan)
@@ -112,7 +112,7 @@ def test_a_remedy_makes_it_fit() -> None:
         key, _, value = remedy.words[0].partition("=")
         if "gpus" not in key:
             again = make_plan(
-                load_config("writing-qwen3-4b-lora", ["training.batch_tokens=16384", f"{key}={value}"]), "A10"
+                load_config("writing-qwen3-4b-lora", ["training.batch_tokens=65536", f"{key}={value}"]), "A10"
             )
             assert again.memory.fits
 

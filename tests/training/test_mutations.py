@@ -654,7 +654,7 @@ def old_probabilities_follow_the_policy(patch: pytest.MonkeyPatch) -> None:
 
 
 def ballots_scored_over_the_vocabulary(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("spyrl.training.scoring._barred", lambda batch, written: None)
+    patch.setattr("spyrl.training.scoring._limits", lambda members: [])
 
 
 def temperature_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ from spyrl.policy.attention import NAME, takes_trees
 from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import load_model
 from spyrl.policy.settings import ModelSettings
-from spyrl.training.scoring import Scores, batches, score
+from spyrl.training.logprobs import Scores
+from spyrl.training.scoring import batches, score
 from spyrl.training.trajectory import Trajectory
 from tiny import make_tiny_model
 

@@ -14,6 +14,7 @@ from spyrl.config import Config
 from spyrl.planning.devices import Device
 from spyrl.planning.shape import Shape
 from spyrl.planning.work import Forward, Generation
+from spyrl.training.logprobs import numbers_at_a_time
 
 FLOAT = 4
 _PROGRAM = {"cpu": 0.55e9, "gpu": 1.0e9}  # libraries as they are loaded; a CUDA context with its kernels
@@ -136,29 +137,20 @@ def activation_bytes(shape: Shape, config: Config, device: Device, each: Forward
     return inputs, inputs + layer + working
 
 
-def logit_bytes(shape: Shape, config: Config, device: Device, each: Forward) -> float:
-    """Bytes of logits at the end of a forward pass.
-
-    The model's own; and in float32 of the scored places: those over the temperature, log-probabilities, probabilities,
-    and two tensors on the way to the entropy (with a gradient for it, two more).
-    """
-    own = each.logits * shape.vocabulary * compute_bytes(config, device)
-    tensors = 5 + 2 * (config.training.entropy > 0)
-    return own + each.written * shape.vocabulary * tensors * FLOAT
-
-
 def learning_parts(shape: Shape, config: Config, device: Device, each: Forward) -> tuple[float, float]:
     """Bytes of activations, and of logits or their gradients, at the worst moment of a forward and backward pass.
 
-    That is the forward pass's end; or the backward pass's beginning, with the gradient of the output layer's weights if
-    they are trained; or, with gradient checkpointing, a layer that is computed again.
+    That is the backward pass's beginning, with the logits, their gradients and the probabilities of a few places (see
+    `spyrl.training.logprobs`); or what follows, with the gradient of the output layer's weights if they are trained;
+    or, with gradient checkpointing, a layer that is computed again.
     """
     forward, layers = activation_bytes(shape, config, device, each)
-    own = each.logits * shape.vocabulary * compute_bytes(config, device)
+    logits = each.logits * shape.vocabulary * compute_bytes(config, device)
     head = 0 if shape.adapters else shape.head * FLOAT
+    probabilities = min(each.written * shape.vocabulary, numbers_at_a_time("cpu" if device.is_cpu else "cuda"))
     moments = (
-        (forward, logit_bytes(shape, config, device, each)),
-        (forward, own + max(each.written * shape.vocabulary * 3 * FLOAT, head)),
+        (forward, 2 * logits + 4 * probabilities * FLOAT),
+        (forward, logits + head),
         (layers, head if shape.tied else 0),
     )
     return max(moments, key=sum)

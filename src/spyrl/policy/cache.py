@@ -16,7 +16,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._room: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._room: tuple[torch.Tensor, ...] | None = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -38,9 +38,13 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys, self.values
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """Keep only these rows."""
-        super().batch_select_indices(indices)
-        self._room = None  # the rows kept are a copy without room
+        """Keep only these rows, with their room."""
+        if self._room is None:
+            super().batch_select_indices(indices)
+            return
+        length = self.get_seq_length()
+        room = self._room = tuple(whole.index_select(0, indices) for whole in self._room)
+        self.keys, self.values = (whole[..., :length, :] for whole in room)
 
     def pick(self, rows: torch.Tensor, places: torch.Tensor) -> None:
         """See `pick`."""

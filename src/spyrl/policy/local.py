@@ -207,19 +207,19 @@ def draw(logits: Tensor, uniform: Tensor, samplings: Sequence[Sampling]) -> tupl
     temperature, before ``top_p`` cuts it (at temperature 1 where decoding is greedy).
     """
     temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=logits.device)
-    logprobs = torch.log_softmax(logits.float() / temperature[:, None], -1)
+    probabilities = torch.softmax(logits.float() / temperature[:, None], -1)
     greedy = [sampling.temperature == 0 for sampling in samplings]
     tokens = torch.zeros(len(samplings), dtype=torch.long, device=logits.device)
     if any(greedy):
-        tokens = logprobs.argmax(-1)
+        tokens = probabilities.argmax(-1)
     if not all(greedy):
-        probabilities = logprobs.exp()
+        left = probabilities
         if any(s.top_p < 1 for s in samplings):
             top_p = torch.tensor([s.top_p for s in samplings], device=logits.device)
-            probabilities = _nucleus(probabilities, top_p)
-        drawn = _inverted(probabilities, uniform)
+            left = _nucleus(probabilities, top_p)
+        drawn = _inverted(left, uniform)
         tokens = torch.where(torch.tensor(greedy, device=logits.device), tokens, drawn)
-    return tokens, logprobs.gather(-1, tokens[:, None])[:, 0]
+    return tokens, probabilities.gather(-1, tokens[:, None])[:, 0].log()
 
 
 def _inverted(probabilities: Tensor, uniform: Tensor) -> Tensor:
@@ -229,7 +229,9 @@ def _inverted(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """
     rows, size = probabilities.shape
     chunks = -(-size // _CHUNK)
-    parts = torch.nn.functional.pad(probabilities, (0, chunks * _CHUNK - size)).view(rows, chunks, _CHUNK)
+    if chunks * _CHUNK > size:
+        probabilities = torch.nn.functional.pad(probabilities, (0, chunks * _CHUNK - size))
+    parts = probabilities.view(rows, chunks, _CHUNK)
     sums = parts.sum(-1).double().cumsum(-1)
     target = uniform.double()[:, None] * sums[:, -1:]
     chunk = _first_above(sums, target)

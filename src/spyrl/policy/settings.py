@@ -75,7 +75,8 @@ class ModelSettings:
     attention: Literal["sdpa", "eager"] = "sdpa"
     """Attention implementation of transformers."""
     batch_tokens: int = 32768
-    """Most tokens (prompt and answer, padding included) that are generated side by side."""
+    """Most tokens (prompt and answer, padding included) that are generated side by side; the samples of one prompt
+    always are."""
     template: dict[str, str | int | float | bool] | None = None
     """Extra variables of the model's chat template, for example ``{enable_thinking: false}``."""
     engine: Literal["transformers", "vllm"] = "transformers"

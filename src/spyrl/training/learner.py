@@ -21,9 +21,10 @@ from spyrl.game import generator, named_seed
 from spyrl.policy.attention import takes_trees
 from spyrl.policy.local import autocast
 from spyrl.policy.models import LoadedModel
+from spyrl.training.logprobs import Scores
 from spyrl.training.loss import importance_weights, token_losses
 from spyrl.training.processes import count, gathered, rank, sum_gradients
-from spyrl.training.scoring import Batch, Scores, batches, score
+from spyrl.training.scoring import Batch, batches, score
 from spyrl.training.settings import TrainingSettings
 from spyrl.training.sharding import is_sharded, shard
 from spyrl.training.trajectory import Trajectory

@@ -16,15 +16,8 @@ from torch import Tensor
 from spyrl.policy.attention import attention_inputs, implementation_of
 from spyrl.policy.prefill import left_padded
 from spyrl.policy.trees import Ints, grow, laid_out, shelved
+from spyrl.training.logprobs import Limit, Scores, scores_of
 from spyrl.training.trajectory import Trajectory
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Log-probability and entropy (nats) of the written tokens, one trajectory after another, of shape (tokens,)."""
-
-    logprobs: Tensor
-    entropies: Tensor
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ def score(
     """Score the batch's members, of these ``trajectories``, under ``model`` in one forward pass.
 
     ``temperature`` is the sampling temperature: the policy is what was sampled from (1 where decoding was greedy).
-    Without ``entropy_gradient`` entropies carry none, which saves half of the memory that large vocabularies take.
+    Without ``entropy_gradient`` entropies carry none, which saves time.
     """
     members = [trajectories[index] for index in batch.members]
     row, column = batch.places
@@ -62,15 +55,14 @@ def score(
         **_attention(model, batch),
     ).logits
     tokens = torch.tensor([token for each in members for token in each.token_ids], device=logits.device)
-    written = logits[row, at].float() / (temperature or 1.0)
-    barred = _barred(members, written)
-    if barred is not None:
-        written = written.masked_fill(barred, float("-inf"))
-    logprobs = torch.log_softmax(written, -1)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
-        probabilities = logprobs.exp()
-        entropies = -(probabilities * logprobs.masked_fill(probabilities == 0, 0.0)).sum(-1)
-    return Scores(logprobs.gather(-1, tokens[:, None])[:, 0], entropies)
+    return scores_of(
+        logits.flatten(0, 1),
+        row * len(kept) + at,
+        tokens,
+        temperature or 1.0,
+        _limits(members),
+        entropy_gradient=entropy_gradient,
+    )
 
 
 def batches(
@@ -144,26 +136,16 @@ def _attention(model: Any, batch: Batch) -> dict[str, Any]:
     return attention_inputs(batch.seen, batch.ids.device, implementation_of(model), model.dtype)
 
 
-def _barred(batch: Sequence[Trajectory], written: Tensor) -> Tensor | None:
-    """Which tokens could not be written where, like ``written`` of shape (tokens, vocabulary)."""
-    allowed: list[tuple[int, int]] = []
-    held_back: list[tuple[int, int]] = []
-    only = []  # places where nothing but what is allowed could be written
-    at = 0
-    for each in batch:
-        for step in range(len(each.token_ids)):
-            if each.allowed:
-                only.append(at)
-                allowed += [(at, token) for token in each.allowed[step]]
-            elif step < each.min_tokens:
-                held_back += [(at, token) for token in each.held_back]
-            at += 1
-    if not allowed and not held_back:
-        return None
-    barred = torch.zeros_like(written, dtype=torch.bool)
-    barred[only] = True
-    for places, value in ((allowed, False), (held_back, True)):
-        if places:
-            rows, columns = torch.tensor(places, device=written.device).T
-            barred[rows, columns] = value
-    return barred
+def _limits(members: Sequence[Trajectory]) -> list[Limit]:
+    """What could be written at each token's place; empty where anything could everywhere."""
+    if not any(each.allowed or each.min_tokens for each in members):
+        return []
+    free = Limit()
+    found: list[Limit] = []
+    for each in members:
+        if each.allowed:
+            found += [Limit(only=ids) for ids in each.allowed]
+        else:
+            held = min(each.min_tokens, len(each.token_ids))
+            found += [Limit(held_back=each.held_back)] * held + [free] * (len(each.token_ids) - held)
+    return found
