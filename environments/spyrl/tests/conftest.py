@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +17,38 @@ import verifiers.v1 as vf
 from verifiers.v1.cli.eval.main import main as vf_eval
 
 from spyrl_environment.replays import episodes
+from standin import listening
 
 Rule = Callable[[dict[str, Any]], str | int]
 """From a call's body to what is answered: a text, or an HTTP status to fail with."""
 
 
-class Server(ThreadingHTTPServer):
-    request_queue_size = 128
+@dataclass
+class Server:
+    """What the server answers by, and the bodies of the calls it had."""
+
     rule: Rule
-    bodies: list[dict[str, Any]]
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    url: str = ""
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    server: Server
-
-    def do_GET(self) -> None:
-        self.reply(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.bodies.append(body)
-        said = self.server.rule(body)
+    def respond(self, path: str, body: Any) -> tuple[int, Any]:
+        if body is None:
+            return 200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
+        self.bodies.append(body)
+        said = self.rule(body)
         if isinstance(said, int):
-            self.reply(said, {"error": {"message": "the server is on fire"}})
-            return
+            return said, {"error": {"message": "the server is on fire"}}
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
         whole = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
-        self.reply(200, {**whole, "choices": [choice], "usage": usage})
-
-    def reply(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        return 200, {**whole, "choices": [choice], "usage": usage}
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as running:
-        running.rule, running.bodies = scripted, []
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield running
-        finally:
-            running.shutdown()
-            thread.join()
+    running = Server(scripted)
+    with listening(running.respond) as running.url:
+        yield running
 
 
 def prompt(body: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import distributed
 
 from spyrl.errors import UsageError
 from spyrl.policy.base import Completion, FinishReason, Request, Sampling
@@ -74,6 +75,22 @@ class Written:
     finish_reason: FinishReason
     among: Mapping[int, float] | None = None
     error: str = ""
+
+
+def failed(error: str) -> Written:
+    """A sample that came to nothing."""
+    return Written((), (), "failed", error=error)
+
+
+def unfinished(reason: object) -> Written:
+    """A sample that ended neither by itself nor by its length."""
+    return failed(f"vLLM ended the answer with finish_reason {reason!r}")
+
+
+def process_number() -> int | None:
+    """This process's number among those that train one model together; ``None`` where it is the only one."""
+    several = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_rank() if several else None
 
 
 class Engine(Protocol):

@@ -13,7 +13,7 @@ import torch
 
 from spyrl.errors import SpyRLError, UsageError, first_line
 from spyrl.policy.models import LoadedModel
-from spyrl.policy.vllm import MOST_CHOICES, Ask, Written
+from spyrl.policy.vllm import MOST_CHOICES, Ask, Written, process_number, unfinished
 from spyrl.policy.weights import Weights
 
 
@@ -25,7 +25,6 @@ class VllmInProcess:
 
     def __init__(self, loaded: LoadedModel, *, memory: float, length: int) -> None:
         vllm = load_vllm()
-        several = torch.distributed.is_available() and torch.distributed.is_initialized()
         try:
             self._llm = vllm.LLM(
                 model=str(loaded.folder),
@@ -38,7 +37,7 @@ class VllmInProcess:
                 max_logprobs=MOST_CHOICES,
                 generation_config="vllm",  # nothing of the model's folder but what is asked for
                 seed=0,
-                distributed_executor_backend="external_launcher" if several else None,
+                distributed_executor_backend=None if process_number() is None else "external_launcher",
             )
         except Exception as error:  # it raises what it likes
             raise SpyRLError(
@@ -83,7 +82,7 @@ def load_vllm() -> Any:
 def _written(output: Any, ask: Ask) -> Written:
     reason = output.finish_reason
     if reason not in ("stop", "length"):
-        return Written((), (), "failed", error=f"vLLM ended the answer with finish_reason {reason!r}")
+        return unfinished(reason)
     steps = [{token: told.logprob for token, told in step.items()} for step in output.logprobs]
     logprobs = tuple(step[token] for step, token in zip(steps, output.token_ids, strict=True))
     return Written(tuple(output.token_ids), logprobs, reason, steps[0] if ask.allowed else None)

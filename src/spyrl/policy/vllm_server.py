@@ -18,7 +18,7 @@ from torch import distributed
 from spyrl.errors import SpyRLError, UsageError, first_line
 from spyrl.policy.base import FinishReason, Sampling
 from spyrl.policy.connection import WRONG_PATH, CallError, Connection, run_calls
-from spyrl.policy.vllm import Ask, Written
+from spyrl.policy.vllm import Ask, Written, failed, process_number, unfinished
 from spyrl.policy.weights import Weights
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ class VllmServer:
 
         results = run_calls(self._calls.gathered([attempt(ask) for ask in asked], _AT_ONCE))
         return [
-            [Written((), (), "failed", error=str(each))] * ask.samples if isinstance(each, CallError) else each
+            [failed(str(each))] * ask.samples if isinstance(each, CallError) else each
             for ask, each in zip(asked, results, strict=True)
         ]
 
     def wake(self, weights: Weights) -> None:
         """See `Engine.wake`. The server's caches are cleared before it takes them."""
-        several = distributed.is_available() and distributed.is_initialized()
-        first = not several or distributed.get_rank() == 0
+        number = process_number()
+        first = not number
         if first:
             self._ask("pause?mode=wait")  # this clears its caches
         if self.folder is not None:
@@ -96,7 +96,7 @@ class VllmServer:
             self._over_nccl(weights)
         if first:
             self._ask("resume")
-        if several:
+        if number is not None:
             distributed.barrier()  # nobody asks for the old weights' answers
 
     def sleep(self) -> None:
@@ -155,12 +155,11 @@ class VllmServer:
             def __iter__(self) -> Any:
                 return iter(weights)
 
-        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
         where = nccl.NCCLTrainerInitInfo(
             master_address=network.get_ip(),
             master_port=network.get_open_port(),
             world_size=1 + self._world(),
-            rank=rank,
+            rank=process_number() or 0,
         )
         client = clients.HTTPVLLMWeightSyncClient(self._control.base_url, timeout=_LONGEST)
         try:
@@ -212,7 +211,7 @@ def _written(choice: dict[str, Any], ask: Ask) -> Written:
     """A sample from one of a completion's choices."""
     finish = choice["finish_reason"]
     if finish not in ("stop", "length"):
-        return Written((), (), "failed", error=f"vLLM ended the answer with finish_reason {finish!r}")
+        return unfinished(finish)
     reason: FinishReason = finish
     ids, told = tuple(int(token) for token in choice["token_ids"]), choice["logprobs"]
     logprobs = tuple(float(logprob) for logprob in told["token_logprobs"])

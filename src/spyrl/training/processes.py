@@ -73,7 +73,7 @@ def together() -> Iterator[None]:
             yield
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "Connection")):
-            raise _lost(f"does not answer ({textwrap.shorten(first_line(error), 120)})") from error
+            raise _unanswered(error) from error
         raise
     dist.destroy_process_group()  # not after an error: it would wait for those that are gone
 
@@ -152,7 +152,7 @@ def _noticing() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise _lost(f"does not answer ({textwrap.shorten(first_line(error), 120)})") from error
+        raise _unanswered(error) from error
 
 
 @contextmanager
@@ -168,6 +168,10 @@ def _ending_with_the_others() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _unanswered(error: RuntimeError) -> SpyRLError:
+    return _lost(f"does not answer ({textwrap.shorten(first_line(error), 120)})")
 
 
 def _lost(what: str) -> SpyRLError:
