@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
@@ -24,6 +24,7 @@ from spyrl.evaluation.summaries import Sample, fitted, messages_of, samples_of
 ENGLISH = DefaultTokenizer(use_stemmer=True)
 
 
+@example("\u023a")  # whose small letter is in another block
 @given(st.text(alphabet=st.characters(max_codepoint=0x36F), max_size=80))
 def test_latin_text_is_split_as_rouge_score_does(text: str) -> None:
     assert Tokens().tokenize(text) == ENGLISH.tokenize(text)

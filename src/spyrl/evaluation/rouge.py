@@ -23,7 +23,8 @@ METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _TITLES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
 
 _LATIN = re.compile(r"[a-z0-9]+")
-_OTHER = re.compile(r"[^\W\d_\x00-\u036f\u1e00-\u1eff]+")  # letters that are not Latin
+_LATIN_BLOCKS = r"\x00-\u036f\u1d00-\u1dbf\u1e00-\u1eff\u2c60-\u2c7f\ua720-\ua7ff\uab30-\uab6f"
+_OTHER = re.compile(rf"[^\W\d_{_LATIN_BLOCKS}]+")
 
 
 class Tokens:
