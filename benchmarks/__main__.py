@@ -16,6 +16,7 @@ from rich.table import Table
 
 from benchmarks import builder, generate, iteration, overhead, plan, scaling, update
 from benchmarks.measuring import Row, machine
+from spyrl.policy.quiet import quiet_libraries
 
 COMMANDS = {
     "update": update,
@@ -39,6 +40,7 @@ def main() -> int:
         command.add_argument("--repeats", type=int, default=3, metavar="N", help="repetitions of each (default 3)")
         module.arguments(command)
     options = parser.parse_args()
+    quiet_libraries()
     rows = COMMANDS[options.command].run(options)
     if options.json:
         print(json.dumps({"machine": machine(), "rows": rows}, indent=1))

@@ -6,16 +6,17 @@ import gc
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from spyrl.errors import SpyRLError
+from spyrl.policy.quiet import quiet_libraries
 
 Row = dict[str, str | int | float]
 
@@ -92,17 +93,24 @@ def apart(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _send(sending: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    quiet_libraries()
     sending.send(work(*arguments))
 
 
 def _peak(prepare: Callable[..., Callable[[], Any]], arguments: tuple[Any, ...]) -> float:
     work = prepare(*arguments)
     gc.collect()
-    before = _resident()
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
+    before = _memory("VmRSS")
     work()
-    return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before, 0.0)
+    return peak_memory() - before
 
 
-def _resident() -> float:
-    with open("/proc/self/statm", encoding="utf-8") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def peak_memory() -> float:
+    """Peak memory of this process, MB. (What getrusage says holds that of the process which started it, too.)"""
+    return _memory("VmHWM")
+
+
+def _memory(key: str) -> float:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{key}:")) * 1024 / 1e6

@@ -7,7 +7,6 @@ takes twice as long). A model of SmolLM2-135M's shape with few layers and random
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import tempfile
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measuring import Row, apart
+from benchmarks.measuring import Row, apart, peak_memory
 from benchmarks.playing import model_folder, play, setup, words_for
 
 SIZES = {
@@ -66,4 +65,4 @@ def _measure(folder: str, model: str, sizes: dict[str, int], repeats: int) -> tu
         begun = time.perf_counter()
         play(made)
         spent.append(time.perf_counter() - begun)
-    return statistics.median(spent), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return statistics.median(spent), peak_memory()
