@@ -125,6 +125,9 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, tiny_model: Pa
         load_checkpoint(whole, learner_of(tiny_model, rank=2))
     with pytest.raises(SpyRLError, match=r"iteration-00001 cannot be read: 'detection'"):
         load_checkpoint(whole, learner_of(tiny_model, optimizer="per_stage"))
+    lora = save_checkpoint(tmp_path / "lora", trained(learner_of(tiny_model, rank=1), 0), at(1), keep=1)
+    with pytest.raises(SpyRLError, match=r"is of another model \(.*lora_A.* is of shape \[1, \d+\], not \[2, \d+\]\)"):
+        load_checkpoint(lora, learner_of(tiny_model, rank=2))  # of a row, which would fit by being repeated
 
 
 # Keeping

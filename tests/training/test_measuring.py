@@ -224,6 +224,14 @@ def test_measurements_after_the_checkpoint_are_taken_back(tmp_path: Path) -> Non
     assert sorted(held_out_files(run)) == ["iteration-00001.jsonl", "start.jsonl"]
 
 
+def test_a_line_separator_in_an_output_splits_no_line(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create()
+    rows = [{"document": "one\u2028two", "output": "a\x85b\x0cc"}, {"document": "d", "output": "\n"}]
+    run.write_held_out(None, rows)
+    assert run.read_held_out() == [rows]
+
+
 def test_a_full_disk_is_an_error_to_go_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")

@@ -181,7 +181,8 @@ class RunFolder:
         """All measurements' rows, the starting model's first."""
         paths = [self.held_out / "start.jsonl", *sorted(self.held_out.glob("iteration-*.jsonl"))]
         return [
-            [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+            # Not splitlines(), which also splits at characters that an output may hold, such as U+2028.
+            [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
             for path in paths
             if path.exists()
         ]

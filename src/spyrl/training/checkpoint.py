@@ -114,6 +114,9 @@ def load_weights(path: Path, model: Any) -> None:
         if set(saved.keys()) != own.keys():
             raise SpyRLError(f"checkpoint {path} is of another model (its weights have other names)")
         for name, parameter in own.items():
+            shape, wanted = saved.get_slice(name).get_shape(), list(parameter.shape)
+            if shape != wanted:
+                raise SpyRLError(f"checkpoint {path} is of another model ({name} is of shape {shape}, not {wanted})")
             parameter.copy_(divided_as(parameter, saved.get_tensor(name)))
 
 
