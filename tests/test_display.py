@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -108,6 +108,7 @@ def test_an_iteration_in_a_line() -> None:
         assert iteration_line(METRICS | {"seconds/total": seconds}, 100) == line + shown
 
 
+@example(iteration=9_998, stage="performing", share=1, reward=-10, length=99_999, kl=1, seconds=99_999)
 @given(
     iteration=st.integers(0, 9_998),
     stage=st.sampled_from(["detection", "performing", "joint"]),

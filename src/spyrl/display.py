@@ -125,8 +125,8 @@ def iteration_line(metrics: dict[str, Any], total: int) -> str:
     return (
         f"{metrics['iteration'] + 1:>3}/{total:<3} {metrics['stage']:<11}"
         f"{_percent(metrics.get('detection/accuracy')):>5} {_percent(metrics.get('detection/abstained')):>5}"
-        f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy'), '+z.3f'):>6}"
-        f"  {_short(metrics.get('reward/civilian'), '+z.3f'):>6}  {_lengths(metrics):<7}"
+        f"{_percent(metrics.get('detection/invalid')):>5}  {_short(metrics.get('reward/spy'), '+z.3f', 6):>6}"
+        f"  {_short(metrics.get('reward/civilian'), '+z.3f', 6):>6}  {_lengths(metrics):<7}"
         f" {_short(metrics.get('kl'), 'z.5f')} {seconds:{'.1f' if seconds < 9.95 else '.0f'}}"
     )
 
@@ -355,12 +355,12 @@ def _ballot_line(ballot: Ballot, number: int, spy: int | None) -> Text:
     return line
 
 
-def _short(value: float | None, form: str) -> str:
-    """The number in at most 7 characters, in powers of ten where ``form`` would make it longer; – if not known."""
+def _short(value: float | None, form: str, width: int = 7) -> str:
+    """The number, in powers of ten where ``form`` would make it wider than ``width``; – if not known."""
     if value is None:
         return "–"
     text = format(value, form)
-    return text if len(text) <= 7 or abs(value) < 1 else format(value, "+.0e" if form.startswith("+") else ".2g")
+    return text if len(text) <= width or abs(value) < 1 else format(value, "+.0e" if form.startswith("+") else ".2g")
 
 
 def _plain(text: str) -> str:
