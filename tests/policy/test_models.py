@@ -106,7 +106,7 @@ def test_a_saved_model_is_a_plain_folder(tmp_path: Path, architecture: str, dtyp
     expected = copy.deepcopy(loaded.model)
     for weight in expected.parameters():
         weight.data = weight.data.to(dtype).float()
-    assert AutoModelForCausalLM.from_pretrained(folder, torch_dtype="auto").dtype == dtype
+    assert AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype == dtype
     again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     assert all(torch.equal(one, other) for one, other in zip(again.parameters(), expected.parameters(), strict=True))
     torch.testing.assert_close(logits(again), logits(expected), atol=1e-5, rtol=0)
@@ -184,7 +184,7 @@ def test_merged_adapters_give_the_same_logits(tmp_path: Path, architecture: str)
     save_model(loaded, folder, merge=True)
     assert {path.name for path in folder.iterdir()} == {path.name for path in base.iterdir()}
     assert load_file(base / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
-    again = AutoModelForCausalLM.from_pretrained(folder, torch_dtype="auto")
+    again = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     torch.testing.assert_close(logits(again), expected, atol=1e-5, rtol=0)
     assert (logits(AutoModelForCausalLM.from_pretrained(base)) - expected).abs().max() > 1e-2
     assert torch.equal(logits(loaded.model), expected)  # the adapters in memory are still adapters
