@@ -40,7 +40,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_run(folder: Path, start: float, ends: Sequence[float], *, config: Any = None, whole: bool = True) -> None:
     """A run's folder, measured at every iteration."""
     (folder / "checkpoints" / "iteration-00001").mkdir(parents=True, exist_ok=True)
-    (folder / "checkpoints" / "iteration-00001" / "state.json").write_text("{}")
+    (folder / "checkpoints" / "iteration-00001" / "state.json").write_text('{"sizes": {}}')
     lines: list[dict[str, Any]] = [
         {
             "iteration": number,

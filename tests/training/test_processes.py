@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,10 @@ from safetensors.torch import load_file
 from spyrl.cli import main
 from spyrl.config import Config
 from spyrl.errors import UsageError
+from spyrl.runs.checkpoints import newest_checkpoint
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.games import read_games
 from spyrl.training import processes
-from spyrl.training.checkpoint import newest_checkpoint
 from spyrl.training.dividing import parts
 from spyrl.training.settings import TrainingSettings
 from spyrl.training.train import train
@@ -126,6 +127,9 @@ RUN_ALL = """
 import json, sys
 from pathlib import Path
 
+import safetensors.torch
+
+from spyrl.errors import SpyRLError
 from spyrl.runs.folder import RunFolder
 from spyrl.training.processes import is_main, together
 from spyrl.training.train import train
@@ -137,11 +141,23 @@ with together():
         own = folder / f"{name}-{is_main()}"
         words = [word.format(corpus=own / "corpus.jsonl", tied=folder / "tied") for word in words]
         config = tiny_config(own, model, *words, f"run.folder={folder / name}")
-        watcher = Onlooker()
-        result = train(config, RunFolder(folder / name / "tiny"), watcher, preset="tiny", resume=name == "resumed")
+        run, watcher, resume = RunFolder(folder / name / "tiny"), Onlooker(), name in ("resumed", "resharded")
+        result = train(config, run, watcher, preset="tiny", resume=resume)
         assert result.finished
         if is_main():  # seconds are its own
             assert watcher.metrics == result.run.read_metrics()[-len(watcher.metrics):]
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    if not is_main():
+        safetensors.torch.save = full
+    own = folder / f"full-{is_main()}"
+    config = tiny_config(own, model, f"run.folder={folder / 'full'}")
+    try:
+        train(config, RunFolder(folder / "full" / "tiny"), Onlooker(), preset="tiny")
+    except SpyRLError as error:
+        (own / "error").write_text(str(error))
 """
 
 
@@ -152,6 +168,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> tuple
     whole = alone(folder / "whole", tiny_model, *LONG)
     part = alone(folder / "part", tiny_model, *LONG, "training.iterations=2", f"run.folder={folder / 'resumed'}")
     assert newest_checkpoint(part.checkpoints) == part.checkpoints / "iteration-00002"
+    shutil.copytree(folder / "resumed", folder / "resharded")
     return folder, whole
 
 
@@ -160,7 +177,8 @@ def pair(stopped: tuple[Path, RunFolder], tiny_model: Path) -> Path:
     """Folder of runs on two processes, one a variant."""
     folder, _ = stopped
     make_tiny_model(folder / "tied", "gemma")  # its output layer is its embedding
-    variants = {**VARIANTS, **ROUGH, "resumed": LONG}
+    resumed = {"resumed": LONG, "resharded": (*LONG, "training.sharding=full")}
+    variants = {**VARIANTS, **ROUGH, **resumed, "begun": (*LONG, "training.iterations=2", "training.sharding=full")}
     done = on_two(folder, RUN_ALL, str(folder), str(tiny_model), json.dumps(variants))
     assert done.returncode == 0, done.stderr
     return folder
@@ -184,8 +202,26 @@ def test_a_sharded_model_in_bfloat16_learns(pair: Path, tiny_model: Path, varian
     assert run.model.is_dir()
 
 
-def test_a_run_goes_on_on_more_processes(pair: Path, stopped: tuple[Path, RunFolder]):
-    assert_like(RunFolder(pair / "resumed" / "tiny"), stopped[1], 4)
+@pytest.mark.parametrize("variant", ["resumed", "resharded"])
+def test_a_run_goes_on_on_more_processes(pair: Path, stopped: tuple[Path, RunFolder], variant: str):
+    assert_like(RunFolder(pair / variant / "tiny"), stopped[1], 4)
+
+
+def test_a_sharded_run_goes_on_on_one_process(
+    pair: Path, stopped: tuple[Path, RunFolder], tmp_path: Path, tiny_model: Path
+):
+    begun = pair / "begun" / "tiny" / "checkpoints" / "iteration-00002"
+    parts = [load_file(begun / f"shard-0000{number}-model-00001-of-00001.safetensors") for number in (1, 2)]
+    divided = [{name for name in part if "/step/" not in name} for part in parts]
+    assert divided[0] == divided[1]  # each process wrote its part of all weights and moments
+    run = alone(tmp_path, tiny_model, *LONG, f"run.folder={pair / 'begun'}", resume=True)
+    assert_like(run, stopped[1], 4)
+
+
+def test_a_disk_that_is_full_for_one_process_is_an_error_on_all(pair: Path):
+    for number in (True, False):
+        assert "iteration-00002: No space left on device; " in (pair / f"full-{number}" / "error").read_text()
+    assert list((pair / "full" / "tiny" / "checkpoints").iterdir()) == []
 
 
 # The end of a process

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from spyrl.config import Config
 from spyrl.errors import SpyRLError
+from spyrl.runs.checkpoints import newest_checkpoint
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.games import read_games
-from spyrl.training.checkpoint import newest_checkpoint
 from spyrl.training.train import Result, train
 from tiny import Onlooker, tiny_config
 
@@ -38,6 +39,10 @@ def go(config: Config, watcher: Onlooker | None = None, *, resume: bool = False)
 def untimed(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     timed = ("seconds/", "tokens/per_second")
     return [{key: value for key, value in line.items() if not key.startswith(timed)} for line in metrics]
+
+
+def tensors_of(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return {name: value for file in checkpoint.glob("*.safetensors") for name, value in load_file(file).items()}
 
 
 def assert_same_result(run: RunFolder, other: RunFolder, iterations: int = 6) -> None:
@@ -60,14 +65,10 @@ def assert_same_result(run: RunFolder, other: RunFolder, iterations: int = 6) ->
     assert own.name == theirs.name
     states = [json.loads((path / "state.json").read_text())["state"] for path in (own, theirs)]
     assert states[0] == states[1]
-    assert (own / "weights.safetensors").read_bytes() == (theirs / "weights.safetensors").read_bytes()
-    optimizers = [torch.load(path / "optimizers.pt", weights_only=True) for path in (own, theirs)]
-    assert optimizers[0].keys() == optimizers[1].keys()
-    for name in optimizers[0]:
-        assert optimizers[0][name]["param_groups"] == optimizers[1][name]["param_groups"]
-        assert optimizers[0][name]["state"].keys() == optimizers[1][name]["state"].keys()
-        for index, moments in optimizers[0][name]["state"].items():
-            assert all(torch.equal(value, optimizers[1][name]["state"][index][key]) for key, value in moments.items())
+    tensors, others = tensors_of(own), tensors_of(theirs)
+    assert tensors.keys() == others.keys()
+    assert {name.split("/")[0] for name in tensors} == {"weights", "optimizers"}
+    assert all(torch.equal(value, others[name]) for name, value in tensors.items())
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +98,8 @@ def test_a_run_leaves_what_it_promises(whole: RunFolder, tiny_model: Path):
     assert {path.name for path in whole.model.iterdir()} == {path.name for path in tiny_model.iterdir()}
     trained, base = (AutoModelForCausalLM.from_pretrained(path) for path in (whole.model, tiny_model))
     assert any(not torch.equal(one, two) for one, two in zip(trained.parameters(), base.parameters(), strict=True))
-    weights = load_file(whole.checkpoints / "iteration-00006" / "weights.safetensors")
-    assert all(torch.equal(value, weights[name]) for name, value in trained.named_parameters())
+    tensors = tensors_of(whole.checkpoints / "iteration-00006")
+    assert all(torch.equal(value, tensors[f"weights/{name}"]) for name, value in trained.named_parameters())
 
 
 # Killed
@@ -107,13 +108,13 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 
-import torch
+import safetensors.torch
 from tiny import Onlooker, tiny_config
 from spyrl.runs.folder import RunFolder
 from spyrl.training.train import train
 
 folder, model, *places = sys.argv[1:]
-record, save = RunFolder.record, torch.save
+record, save = RunFolder.record, safetensors.torch.save
 saved = 0
 
 
@@ -130,13 +131,12 @@ def dying_record(self, iteration, metrics, replays):
         die()
 
 
-def dying_save(optimizers, path):
+def dying_save(tensors, metadata):
     global saved
     saved += 1
-    save(optimizers, path)
-    if saved == 2:
-        path.write_bytes(path.read_bytes()[:1000])
+    if saved == 2:  # checkpoint
         die()
+    return save(tensors, metadata)
 
 
 for where in places:  # a process each; what takes long is importing torch
@@ -145,7 +145,7 @@ for where in places:  # a process each; what takes long is importing torch
         print(where, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep="=")
         continue
     if where == "checkpoint":
-        torch.save = dying_save
+        safetensors.torch.save = dying_save
     else:
         RunFolder.record = dying_record
     config = tiny_config(Path(folder) / where, Path(model))
@@ -202,7 +202,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole: RunFolder, tmp_path: Path, t
     config = tiny_config(tmp_path, tiny_model, "training.iterations=6")
     stop_after(config, 4)
     run = run_of(config)
-    weights = run.checkpoints / "iteration-00004" / "weights.safetensors"
+    weights = next((run.checkpoints / "iteration-00004").glob("*.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-100])
     watcher = Onlooker()
     go(config, watcher, resume=True)
@@ -367,16 +367,18 @@ def test_a_full_disk_while_saving_is_an_error_to_go_on_from(
 ):
     config = tiny_config(tmp_path, tiny_model)
     run = run_of(config)
-    save: Callable[..., None] = torch.save
+    save: Callable[..., bytes] = safetensors.torch.save
+    saved = 0
 
-    def full(optimizers: Any, path: Path) -> None:
-        if "00004" in str(path):
-            path.write_bytes(b"half")
+    def full(*arguments: Any, **options: Any) -> bytes:
+        nonlocal saved
+        saved += 1
+        if saved == 2:  # checkpoint
             raise OSError(28, "No space left on device")
-        save(optimizers, path)
+        return save(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(torch, "save", full)
+        patched.setattr(safetensors.torch, "save", full)
         with pytest.raises(SpyRLError, match=r"iteration-00004: No space left on device; .*go on with --resume"):
             go(config)
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["iteration-00002"]

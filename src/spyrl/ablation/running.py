@@ -26,6 +26,7 @@ import yaml
 from spyrl.ablation.variants import FULL, VARIANTS, Variant, words_of
 from spyrl.config import LEDGER_MODELS, Config, config_of, load_config
 from spyrl.errors import SpyRLError, UsageError
+from spyrl.runs.checkpoints import newest_checkpoint
 from spyrl.runs.folder import RunFolder, write_atomically
 from spyrl.settings import plain, read_overrides, read_yaml
 
@@ -88,7 +89,7 @@ class Run:
     @property
     def resumable(self) -> bool:
         """Whether it can go on from a checkpoint."""
-        return self.folder.config_path.is_file() and any(self.folder.checkpoints.glob("iteration-*/state.json"))
+        return self.folder.config_path.is_file() and newest_checkpoint(self.folder.checkpoints) is not None
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,11 @@ def from_main(make: Callable[[], T]) -> T:
 
 
 def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Add up the gradients of all processes, so that each has the whole; one that is missing is zero."""
+    """Add up the gradients of all processes, so that each has the whole; one that is missing is zero.
+
+    Once a step, where `DistributedDataParallel` would do it in every backward pass, of which processes make different
+    numbers here.
+    """
     if count() == 1:
         return
     import torch

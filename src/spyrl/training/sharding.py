@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
-from spyrl.training.processes import count, is_main
+from spyrl.training.processes import count
 
 
 def shard(model: Any, device: torch.device, dtype: torch.dtype, *, offload: bool = False) -> None:
@@ -61,22 +59,3 @@ def whole(model: Any | None) -> Iterator[None]:
     for part in parts:
         part.reshard()
         part.set_reshard_after_forward(True, recurse=False)
-
-
-def whole_tensor(value: Tensor) -> Tensor:
-    """All of a divided tensor in main memory, on the main process; elsewhere nothing. Any other tensor is itself.
-
-    All processes must call this.
-    """
-    if not isinstance(value, DTensor):
-        return value
-    full = value.full_tensor()
-    return full.cpu() if is_main() else full.new_empty(0)
-
-
-def divided_as(parameter: Tensor, value: Tensor) -> Tensor:
-    """This process's part of ``value`` where ``parameter`` is divided. All processes must call this."""
-    if not isinstance(parameter, DTensor):
-        return value
-    device = parameter.device_mesh.device_type
-    return distribute_tensor(value.to(device), parameter.device_mesh, parameter.placements)

@@ -17,18 +17,13 @@ from spyrl.policy.local import LocalPolicy
 from spyrl.policy.models import LoadedModel, load_model, save_model
 from spyrl.policy.opening import check_vllm, open_other, open_policy, start_vllm
 from spyrl.policy.vllm import VllmPolicy
+from spyrl.runs.checkpoints import load_weights, newest_checkpoint
 from spyrl.runs.folder import RunFolder
 from spyrl.runs.trackers import check_trackers, open_trackers
 from spyrl.settings import plain
 from spyrl.tasks import load_task
 from spyrl.training.alarms import alarms
-from spyrl.training.checkpoint import (
-    checkpoint_bytes,
-    load_checkpoint,
-    load_weights,
-    newest_checkpoint,
-    save_checkpoint,
-)
+from spyrl.training.checkpoint import checkpoint_bytes, load_checkpoint, save_checkpoint
 from spyrl.training.dividing import divided
 from spyrl.training.iteration import Setup, Watcher, run_iteration
 from spyrl.training.learner import make_learner
