@@ -15,10 +15,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+import safetensors.torch
 import torch
 import yaml
 from rich.cells import cell_len
@@ -497,7 +499,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_tells_how_to_go_on(
 def test_a_disk_that_fills_up_costs_one_iteration(
     spyrl: Spyrl, recipe: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    write_games, save = spyrl_folder.write_games, torch.save
+    write_games, save, saved = spyrl_folder.write_games, safetensors.torch.save, count(1)
     with monkeypatch.context() as patch:
         if what == "games":
             patch.setattr(
@@ -506,7 +508,7 @@ def test_a_disk_that_fills_up_costs_one_iteration(
                 lambda path, replays: full_disk() if "00001" in path.name else write_games(path, replays),
             )
         elif what == "checkpoint":
-            patch.setattr(torch, "save", lambda value, path: full_disk() if "00002" in str(path) else save(value, path))
+            patch.setattr(safetensors.torch, "save", lambda *a, **b: full_disk() if next(saved) == 2 else save(*a, **b))
         else:
             patch.setattr(shutil, "copyfile", full_disk)
         said = spyrl("train", recipe, "run.name=mine", "run.checkpoint_every=1")
