@@ -1,7 +1,7 @@
 """The checkpoints in a run's folder: which are whole, and the tensors they hold.
 
 A checkpoint ``iteration-NNNNN`` holds ``state.json`` and safetensors files as PyTorch's distributed checkpoints write
-them: each process its part of each group of tensors. Whatever the number of processes that wrote them, any number can
+them: each process its part. Whatever the number of processes that wrote them, any number can
 read them. Tensors are called ``weights/PARAMETER`` and ``optimizers/OPTIMIZER/MOMENT/PARAMETER``; only parameters that
 were trained are there.
 """
@@ -49,16 +49,23 @@ def load_weights(path: Path, model: Any) -> None:
     Raises `SpyRLError` where they cannot be read or are another model's.
     """
     with readable(path):
-        saved = {name: shape for name, shape in saved_shapes(path).items() if name.startswith("weights/")}
-        own = trained_weights(model)
-        if saved.keys() != own.keys():
-            raise SpyRLError(f"checkpoint {path} is of another model (its weights have other names)")
-        for name, value in own.items():
-            shape, wanted = list(saved[name]), list(value.shape)
-            if shape != wanted:
-                name = name.removeprefix("weights/")
-                raise SpyRLError(f"checkpoint {path} is of another model ({name} is of shape {shape}, not {wanted})")
-        read_tensors(path, own)
+        read_tensors(path, fitting_weights(path, saved_shapes(path), model))
+
+
+def fitting_weights(path: Path, saved: Mapping[str, tuple[int, ...]], model: Any) -> dict[str, Tensor]:
+    """`trained_weights`, if they are those of the checkpoint ``path``, whose tensors have the shapes ``saved``.
+
+    Raises `SpyRLError` where they are another model's.
+    """
+    own = trained_weights(model)
+    if {name for name in saved if name.startswith("weights/")} != own.keys():
+        raise SpyRLError(f"checkpoint {path} is of another model (its weights have other names)")
+    for name, value in own.items():
+        shape, wanted = list(saved[name]), list(value.shape)
+        if shape != wanted:
+            name = name.removeprefix("weights/")
+            raise SpyRLError(f"checkpoint {path} is of another model ({name} is of shape {shape}, not {wanted})")
+    return own
 
 
 def saved_shapes(path: Path) -> dict[str, tuple[int, ...]]:

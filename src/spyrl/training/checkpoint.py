@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from itertools import accumulate
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from spyrl.errors import SpyRLError
 from spyrl.runs.checkpoints import (
     STATE,
-    load_weights,
+    fitting_weights,
     plain_errors,
     read_tensors,
     readable,
@@ -62,8 +63,9 @@ def load_checkpoint(path: Path, learner: Learner) -> State:
 
     All processes call it, and each reads its part. Raises `SpyRLError` where it does not fit the learner's model.
     """
-    load_weights(path, learner.loaded.model)
     with readable(path):
+        saved = saved_shapes(path)
+        weights = fitting_weights(path, saved, learner.loaded.model)
         kept = json.loads((path / STATE).read_text(encoding="utf-8"))
         state = State.from_dict(kept["state"])
         if kept["optimizers"] != list(learner.optimizers):
@@ -71,7 +73,7 @@ def load_checkpoint(path: Path, learner: Learner) -> State:
                 f"checkpoint {path} has the optimisers {', '.join(kept['optimizers'])}, and training.optimizer="
                 f"{learner.settings.optimizer} wants {', '.join(learner.optimizers)}: leave it as it was"
             )
-        _load_optimizers(path, learner)
+        read_tensors(path, weights | _empty_moments(saved, learner))
     return state
 
 
@@ -92,17 +94,18 @@ def _tensors(learner: Learner) -> dict[str, Tensor]:
     }
 
 
-def _load_optimizers(path: Path, learner: Learner) -> None:
+def _empty_moments(saved: Mapping[str, tuple[int, ...]], learner: Learner) -> dict[str, Tensor]:
+    """The optimisers' tensors of a checkpoint with tensors of the shapes ``saved``: in their places, to be filled."""
     tensors: dict[str, Tensor] = {}
     parameters = dict(learner.loaded.model.named_parameters())
-    for full, shape in saved_shapes(path).items():
+    for full, shape in saved.items():
         if full.startswith("optimizers/"):
             _, optimizer, moment, name = full.split("/", 3)
             parameter = parameters[name]
             # A moment is divided as its parameter is; the number of steps is not.
             tensors[full] = torch.zeros_like(parameter.detach()) if shape else torch.zeros(())
             learner.optimizers[optimizer].state[parameter][moment] = tensors[full]
-    read_tensors(path, tensors)
+    return tensors
 
 
 def _writer(partial: Path, tensors: dict[str, Tensor]) -> HuggingFaceStorageWriter:
